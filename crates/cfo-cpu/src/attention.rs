@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::Io;
-use super::gemm::{Matrix, for_each_task, lanes};
+use super::gemm::{Strided, for_each_task, lanes};
 use super::matmul::{LOCAL_PANEL, Local};
 use super::scalar::Real;
 use super::simd::vectorized;
@@ -36,8 +36,8 @@ impl Heads {
     }
 
     /// Matrix of the queries (0), keys (1) or values (2) of a head from a token on, with a row for each token.
-    fn matrix<T>(&self, qkv: &[T], at: (usize, usize), part: usize, token: usize) -> Matrix<T> {
-        Matrix { start: qkv[self.qkv(at, part, token)..].as_ptr(), row: 3 * self.width, column: 1 }
+    fn matrix<T>(&self, qkv: &[T], at: (usize, usize), part: usize, token: usize) -> Strided<T> {
+        Strided { start: qkv[self.qkv(at, part, token)..].as_ptr(), row: 3 * self.width, column: 1 }
     }
 
     /// Offset of the result of a token.
@@ -114,7 +114,7 @@ fn forward_block<T: Real>(
                 multiply(result_row(row), factor);
             }
         }
-        let a = Matrix { start: scores.as_ptr(), row: KEYS, column: 1 };
+        let a = Strided { start: scores.as_ptr(), row: KEYS, column: 1 };
         let (sizes, accumulate) = ([rows, keys, by.head], key > 0);
         // SAFETY: as above.
         unsafe { Local { sizes, a, b: v, c: (result, by.width), accumulate, panel }.run() };
@@ -206,14 +206,15 @@ impl<T: Real> Backward<'_, T> {
         let (rows, keys) = (QUERIES.min(by.tokens - query), KEYS.min(by.tokens - key));
         let part = |part: usize, token: usize| by.matrix(self.qkv, at, part, token);
         let (q, k, v) = (part(0, query), part(1, key), part(2, key));
-        let dout = Matrix { start: self.dout[by.result(at, query)..].as_ptr(), row: by.width, column: 1 };
+        let dout = Strided { start: self.dout[by.result(at, query)..].as_ptr(), row: by.width, column: 1 };
         let (scores, rest) = lane.split_at_mut(QUERIES * KEYS);
         let (slopes, panel) = rest.split_at_mut(QUERIES * KEYS);
         let panel = panel.as_mut_ptr();
-        let times = |sizes: [usize; 3], a: Matrix<T>, b: Matrix<T>, c: (*mut T, usize), accumulate: bool| {
-            // SAFETY: the tokens exist, a head wide; only this task writes this head of this sample.
-            unsafe { Local { sizes, a, b, c, accumulate, panel }.run() };
-        };
+        let times =
+            |sizes: [usize; 3], a: Strided<T>, b: Strided<T>, c: (*mut T, usize), accumulate: bool| {
+                // SAFETY: the tokens exist, a head wide; only this task writes this head of this sample.
+                unsafe { Local { sizes, a, b, c, accumulate, panel }.run() };
+            };
         times([rows, by.head, keys], q, k.transposed(), (scores.as_mut_ptr(), KEYS), false);
         times([rows, by.head, keys], dout, v.transposed(), (slopes.as_mut_ptr(), KEYS), false);
         for row in 0..rows {
@@ -226,7 +227,7 @@ impl<T: Real> Backward<'_, T> {
         // SAFETY: the tokens exist.
         let to = |part, token| (unsafe { dqkv.pointer().add(by.qkv(at, part, token)) }, 3 * by.width);
         let [scores, slopes] =
-            [&*scores, &*slopes].map(|of| Matrix { start: of.as_ptr(), row: KEYS, column: 1 });
+            [&*scores, &*slopes].map(|of| Strided { start: of.as_ptr(), row: KEYS, column: 1 });
         times([keys, rows, by.head], scores.transposed(), dout, to(2, key), query > 0);
         times([keys, rows, by.head], slopes.transposed(), q, to(1, key), query > 0);
         times([rows, keys, by.head], slopes, k, to(0, query), key > 0);

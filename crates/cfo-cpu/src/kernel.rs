@@ -3,7 +3,7 @@
 use cfo_engine::Graph;
 use cfo_engine::ops::Op;
 
-use crate::conv::Geometry;
+use crate::conv::ConvGeometry;
 use crate::scalar::Real;
 use crate::{
     Io, attention, conv, expression, group_norm, layer_norm, layout, loss, matmul, optimizer, random, reduce,
@@ -17,7 +17,7 @@ pub(crate) fn scratch(graph: &Graph, id: usize) -> usize {
     match &entry.op {
         Op::Sum(_) => reduce::scratch(input(0)),
         Op::MatMul(op) => matmul::scratch(op),
-        Op::Conv(op) => conv::scratch(op.pass, &Geometry::new(op, input(0), input(1))),
+        Op::Conv(op) => conv::scratch(op.pass, &ConvGeometry::new(op, input(0), input(1))),
         Op::GroupNorm(op) => group_norm::scratch(op, input(0)),
         Op::GroupNormBackward(op) => group_norm::scratch_backward(&op.forward, input(0)),
         Op::LayerNormBackward(op) => layer_norm::scratch_backward(op, input(0)),
@@ -47,7 +47,7 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::MatMul(op) => matmul::run::<T>(op, io),
         Op::Pad(op) => conv::pad::<T>(op, input(0), io),
         Op::Fold(op) => conv::fold::<T>(&op.0, &entry.outputs[0].shape, io),
-        Op::Conv(op) => conv::run::<T>(op.pass, &Geometry::new(op, input(0), input(1)), io),
+        Op::Conv(op) => conv::run::<T>(op.pass, &ConvGeometry::new(op, input(0), input(1)), io),
         Op::GroupNorm(op) => group_norm::run::<T>(op, input(0), io),
         Op::GroupNormBackward(op) => group_norm::run_backward::<T>(&op.forward, input(0), io),
         Op::LayerNorm(op) => layer_norm::run::<T>(op, input(0), io),

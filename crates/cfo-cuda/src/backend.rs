@@ -7,11 +7,11 @@ use cfo_engine::backend::{Backend, Compiled, DrainDevice, FeedDevice, Open, Stor
 use cfo_engine::{Data, EngineError, Graph, Memory, Node, Number, Plan, Precision, Result, Type};
 
 use crate::program::Scalar;
-use crate::program::executor::{Executor, numbers};
+use crate::program::executor::{CudaExecutor, numbers};
 use crate::program::typed::Typed;
-use crate::runtime::drain::Drain;
+use crate::runtime::drain::CudaDrain;
 use crate::runtime::driver::{Allocation, Context};
-use crate::runtime::feed::Feed;
+use crate::runtime::feed::CudaFeed;
 use crate::runtime::host;
 
 /// The NVIDIA GPU with this index.
@@ -67,18 +67,18 @@ impl Backend for Device {
         let mut typed = Typed::new(graph, outputs, precision, deterministic, &self.context)?;
         typed.ranks = memory.collective().is_some();
         let plan = Plan::new(&typed);
-        let executor = Executor::new(&self.context, &typed, &plan, memory)?;
+        let executor = CudaExecutor::new(&self.context, &typed, &plan, memory)?;
         Ok(Compiled { plan, executable: Box::new(executor) })
     }
 
     fn feed(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn FeedDevice>> {
         let allocation = device_tensor(memory, tensor, &memory.value_type(tensor)?.clone())?;
-        Ok(Box::new(Feed::new(&self.context, tensor, allocation)?))
+        Ok(Box::new(CudaFeed::new(&self.context, tensor, allocation)?))
     }
 
     fn drain(&self, memory: &Memory, tensor: &str) -> Result<Box<dyn DrainDevice>> {
         let allocation = device_tensor(memory, tensor, &memory.value_type(tensor)?.clone())?;
-        Ok(Box::new(Drain::new(&self.context, allocation)?))
+        Ok(Box::new(CudaDrain::new(&self.context, allocation)?))
     }
 }
 

@@ -89,7 +89,7 @@ pub struct KeptTensor<'a> {
 
 /// A tensor other than a parameter that a program keeps between runs.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct Retained {
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) role: Role,
@@ -108,7 +108,7 @@ pub struct Graph {
     pub(crate) entries: Vec<Entry>,
     pub(crate) effects: Vec<usize>,
     parameters: Vec<Parameter>,
-    states: Vec<State>,
+    states: Vec<Retained>,
     prefix: String,
     tensors: HashMap<String, Node>,
     /// The first error of the formula that is being written.
@@ -203,7 +203,7 @@ impl Graph {
         let node = self.tensor(name, Element::Real, shape.clone())?;
         if !known {
             let role = if copy_of.is_some() { Role::Average } else { Role::Optimizer };
-            self.states.push(State { name: name.into(), shape, role, copy_of: copy_of.map(Into::into) });
+            self.states.push(Retained { name: name.into(), shape, role, copy_of: copy_of.map(Into::into) });
         }
         Ok(node)
     }
@@ -212,11 +212,11 @@ impl Graph {
     pub fn kept(&self) -> impl Iterator<Item = KeptTensor<'_>> {
         let weights =
             self.parameters().iter().map(|Parameter { name, shape, .. }| (name, shape, Role::Weight));
-        let states = self.states().iter().map(|State { name, shape, role, .. }| (name, shape, *role));
+        let states = self.states().iter().map(|Retained { name, shape, role, .. }| (name, shape, *role));
         weights.chain(states).map(|(name, shape, role)| KeptTensor { name, shape, role })
     }
 
-    pub(crate) fn states(&self) -> &[State] {
+    pub(crate) fn states(&self) -> &[Retained] {
         &self.states
     }
 

@@ -23,7 +23,7 @@ mod filter;
 pub(crate) mod tests;
 
 pub use evidence::{Evidence, NoiseFit};
-use filter::{Filter, STATES, State, dot, moved};
+use filter::{CurveState, Filter, STATES, dot, moved};
 
 /// Smooths series on one grid of times: a Kalman smoother with an integrated Wiener process as prior.
 ///
@@ -104,7 +104,7 @@ impl Smoother {
         let variance = |&(first, weights): &(usize, &[f64])| -> f64 {
             let mut sum = 0.0;
             // The covariance of the partial sum with the state, given the values up to each snapshot.
-            let mut joint: State = [0.0; STATES];
+            let mut joint: CurveState = [0.0; STATES];
             for (&weight, i) in weights.iter().zip(first..) {
                 let stage = &filter.stages[i];
                 joint = moved(&joint, stage.length);
@@ -112,7 +112,7 @@ impl Smoother {
                 joint.iter_mut().zip(&stage.gain).for_each(|(x, gain)| *x -= gain * off);
                 joint[0] = off * (stage.noise / stage.variance);
                 let own = &stage.covariance;
-                let informed: State = std::array::from_fn(|k| dot(&later[i][k], own));
+                let informed: CurveState = std::array::from_fn(|k| dot(&later[i][k], own));
                 sum += 2.0 * weight * (joint[0] - dot(&joint, &informed));
                 sum += weight * weight * (own[0] - dot(own, &informed));
                 joint.iter_mut().zip(own).for_each(|(x, own)| *x += weight * own);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::messenger::{Messenger, pause};
-use crate::notice::Word;
+use crate::notice::RankWord;
 use crate::watch::GRACE;
 
 /// What to do about a rank that does not answer.
@@ -72,7 +72,7 @@ impl Messenger {
 
     /// This rank failed. Where all others did so too the job ends in order, else for all at once.
     pub(crate) fn fail(&mut self, text: &str) {
-        let mut sent = self.tell(Word::Failed(text.into()));
+        let mut sent = self.tell(RankWord::Failed(text.into()));
         self.collect_failures(GRACE, self.mpi.size - 1);
         let everyone = self.failures.len() + 1 == self.mpi.size;
         if self.mpi.rank == 0 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::messenger::Messenger;
-use crate::mpi::{Mpi, Request, Span, Tag};
+use crate::mpi::{Mpi, Packet, Tag, Transfer};
 use crate::watch::GRACE;
 
 /// The time between two beats.
@@ -20,7 +20,7 @@ pub(crate) struct Heartbeat {
     last: Instant,
     /// The message; it stays here until it is sent.
     byte: Box<[u8; 1]>,
-    sending: Option<Request>,
+    sending: Option<Transfer>,
     sent: u64,
     received: u64,
     /// Intervals since the last beat was received.
@@ -40,7 +40,7 @@ impl Heartbeat {
             let mut byte = [0];
             // SAFETY: held here until the request is done.
             #[allow(unsafe_code)]
-            let started = unsafe { mpi.start_receive(Span::Bytes(&mut byte), None, Tag::Heartbeat) };
+            let started = unsafe { mpi.start_receive(Packet::Bytes(&mut byte), None, Tag::Heartbeat) };
             let Ok(mut request) = started else { return };
             // The message is there already.
             while matches!(mpi.is_done(&mut request), Ok(false)) {
@@ -58,7 +58,7 @@ impl Heartbeat {
         let next = (mpi.rank + 1) % mpi.size;
         // SAFETY: the byte stays where it is, and the next beat waits for this one.
         #[allow(unsafe_code)]
-        let started = unsafe { mpi.start_send(Span::Bytes(&mut *self.byte), next, Tag::Heartbeat) };
+        let started = unsafe { mpi.start_send(Packet::Bytes(&mut *self.byte), next, Tag::Heartbeat) };
         if let Ok(request) = started {
             (self.sending, self.sent) = (Some(request), self.sent + 1);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{RanksError, Result};
 use crate::heartbeat::Heartbeat;
-use crate::mpi::{Mpi, Request, Span, Tag};
+use crate::mpi::{Mpi, Packet, Tag, Transfer};
 use crate::numbers::Numbers;
 use crate::tree::{Pair, Shards, pairs};
 
@@ -71,7 +71,7 @@ pub(crate) fn park() -> ! {
 }
 
 /// An order to the messenger's thread; the thread ends after one that breaks.
-pub(crate) type Order = Box<dyn FnOnce(&mut Messenger) -> ControlFlow<()> + Send>;
+pub(crate) type MessengerOrder = Box<dyn FnOnce(&mut Messenger) -> ControlFlow<()> + Send>;
 
 /// The thread's state.
 pub(crate) struct Messenger {
@@ -95,7 +95,7 @@ pub(crate) struct Messenger {
 
 impl Messenger {
     /// Carries out orders until the last one.
-    pub(crate) fn serve(&mut self, orders: &Receiver<Order>) {
+    pub(crate) fn serve(&mut self, orders: &Receiver<MessengerOrder>) {
         loop {
             match orders.recv_timeout(4 * GLANCE) {
                 Ok(order) => {
@@ -167,7 +167,7 @@ impl Messenger {
     }
 
     /// Sends to a rank or receives from it.
-    fn transfer(&mut self, values: Span<'_>, rank: Option<usize>, sends: bool) -> Result<()> {
+    fn transfer(&mut self, values: Packet<'_>, rank: Option<usize>, sends: bool) -> Result<()> {
         let rank = rank.expect("every shard has a holder");
         // SAFETY: the caller holds the values until this returns.
         #[allow(unsafe_code)]
@@ -185,14 +185,14 @@ impl Messenger {
         let mut length = (bytes.len() as u64).to_le_bytes();
         // SAFETY: held here until the request is done, as below.
         #[allow(unsafe_code)]
-        let request = unsafe { self.mpi.start_broadcast(Span::Bytes(&mut length))? };
+        let request = unsafe { self.mpi.start_broadcast(Packet::Bytes(&mut length))? };
         self.complete(request)?;
         bytes.resize(u64::from_le_bytes(length) as usize, 0);
         // Larger than what one message may have.
         for part in bytes.chunks_mut(1 << 30) {
             // SAFETY: as above.
             #[allow(unsafe_code)]
-            let request = unsafe { self.mpi.start_broadcast(Span::Bytes(part))? };
+            let request = unsafe { self.mpi.start_broadcast(Packet::Bytes(part))? };
             self.complete(request)?;
         }
         Ok(bytes)
@@ -223,11 +223,11 @@ impl Messenger {
     }
 
     /// Drives a communication to its end. Where that does not come in time the job ends.
-    fn complete(&mut self, request: Request) -> Result<()> {
+    fn complete(&mut self, request: Transfer) -> Result<()> {
         self.complete_within(request, Some(self.limit))
     }
 
-    fn complete_within(&mut self, mut request: Request, limit: Option<Duration>) -> Result<()> {
+    fn complete_within(&mut self, mut request: Transfer, limit: Option<Duration>) -> Result<()> {
         self.until(limit, |mpi, waited| {
             let done = mpi.is_done(&mut request)?;
             if !done {

@@ -7,7 +7,7 @@ const HEAD: usize = 16;
 
 /// What a rank tells the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum RankWord {
     /// It waits for the others in the communication of this number.
     Waits(u64),
     /// It failed.
@@ -18,14 +18,14 @@ pub(crate) enum Word {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) rank: usize,
-    pub(crate) word: Word,
+    pub(crate) word: RankWord,
 }
 
 impl Notice {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (number, text) = match &self.word {
-            Word::Waits(sequence) => (*sequence, ""),
-            Word::Failed(text) => (u64::MAX, text.as_str()),
+            RankWord::Waits(sequence) => (*sequence, ""),
+            RankWord::Failed(text) => (u64::MAX, text.as_str()),
         };
         let mut end = text.len().min(BYTES - HEAD);
         while !text.is_char_boundary(end) {
@@ -45,8 +45,8 @@ impl Notice {
         let number = u64::from(word(8)) | u64::from(word(12)) << 32;
         let length = (word(4) as usize).min(BYTES - HEAD);
         let word_said = match number {
-            u64::MAX => Word::Failed(String::from_utf8_lossy(&bytes[HEAD..HEAD + length]).into_owned()),
-            sequence => Word::Waits(sequence),
+            u64::MAX => RankWord::Failed(String::from_utf8_lossy(&bytes[HEAD..HEAD + length]).into_owned()),
+            sequence => RankWord::Waits(sequence),
         };
         Self { rank: word(0) as usize, word: word_said }
     }
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn notices_arrive_as_they_were_sent() {
-        let there = |word: Word| {
+        let there = |word: RankWord| {
             let sent = Notice { rank: 70_000, word };
             let bytes: [u8; BYTES] = sent.to_bytes().try_into().unwrap();
             assert_eq!(Notice::from_bytes(&bytes), sent);
         };
-        there(Word::Waits(7 << 40));
-        there(Word::Failed("a file is missing".into()));
-        let long = Notice { rank: 1, word: Word::Failed("ü".repeat(BYTES)) };
-        let Word::Failed(cut) = Notice::from_bytes(&long.to_bytes().try_into().unwrap()).word else {
+        there(RankWord::Waits(7 << 40));
+        there(RankWord::Failed("a file is missing".into()));
+        let long = Notice { rank: 1, word: RankWord::Failed("ü".repeat(BYTES)) };
+        let RankWord::Failed(cut) = Notice::from_bytes(&long.to_bytes().try_into().unwrap()).word else {
             panic!()
         };
         assert!(cut.len() > BYTES - HEAD - 2 && cut.chars().all(|sign| sign == 'ü'));

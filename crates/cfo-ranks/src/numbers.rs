@@ -1,6 +1,6 @@
 //! Numbers on their way through the ranks.
 
-use crate::mpi::Span;
+use crate::mpi::Packet;
 use crate::tree::{add, add_in_tree};
 
 /// Numbers to be summed.
@@ -13,10 +13,10 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    pub(crate) fn span(&mut self) -> Span<'_> {
+    pub(crate) fn span(&mut self) -> Packet<'_> {
         match self {
-            Self::F32(values) => Span::F32(values),
-            Self::F64(values) => Span::F64(values),
+            Self::F32(values) => Packet::F32(values),
+            Self::F64(values) => Packet::F64(values),
         }
     }
 
@@ -34,10 +34,10 @@ impl Numbers {
         }
     }
 
-    pub(crate) fn part(&mut self, start: usize, length: usize) -> Span<'_> {
+    pub(crate) fn part(&mut self, start: usize, length: usize) -> Packet<'_> {
         match self {
-            Self::F32(values) => Span::F32(&mut values[start..start + length]),
-            Self::F64(values) => Span::F64(&mut values[start..start + length]),
+            Self::F32(values) => Packet::F32(&mut values[start..start + length]),
+            Self::F64(values) => Packet::F64(&mut values[start..start + length]),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
 use std::time::Instant;
 
 use crate::error::{RanksError, Result};
-use crate::messenger::{Messenger, Order, Sum, Summing, park};
+use crate::messenger::{Messenger, MessengerOrder, Sum, Summing, park};
 use crate::numbers::Numbers;
 
 /// Who a rank is.
@@ -25,7 +25,7 @@ pub struct Ranks {
     pub(crate) identities: Vec<Identity>,
     pub(crate) library: PathBuf,
     pub(crate) version: String,
-    pub(crate) orders: Sender<Order>,
+    pub(crate) orders: Sender<MessengerOrder>,
 }
 
 impl Ranks {

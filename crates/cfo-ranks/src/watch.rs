@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::messenger::{GLANCE, Messenger};
-use crate::mpi::{Mpi, Request, Span, Tag};
-use crate::notice::{BYTES, Notice, Word};
+use crate::mpi::{Mpi, Packet, Tag, Transfer};
+use crate::notice::{BYTES, Notice, RankWord};
 
 /// How long other ranks have to say that they wait too, or that they failed too.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ impl Messenger {
             let waited = started.elapsed();
             match (asked, limit) {
                 (None, Some(limit)) if waited > limit || self.is_asked() => {
-                    self.tell(Word::Waits(self.sequence));
+                    self.tell(RankWord::Waits(self.sequence));
                     asked = Some(waited > limit);
                 }
                 // Another rank's patience ended first.
@@ -46,7 +46,7 @@ impl Messenger {
         let Some((since, told)) = self.watched else { return };
         let waited = since.elapsed();
         if !told && (waited > self.limit || self.is_asked()) {
-            self.tell(Word::Waits(self.sequence));
+            self.tell(RankWord::Waits(self.sequence));
             self.watched = Some((since, true));
         }
         if waited > self.limit + GRACE {
@@ -79,30 +79,30 @@ impl Messenger {
             let mut bytes = [0; BYTES];
             // SAFETY: held here until the request is done.
             #[allow(unsafe_code)]
-            let started = unsafe { self.mpi.start_receive(Span::Bytes(&mut bytes), None, Tag::Notice) };
+            let started = unsafe { self.mpi.start_receive(Packet::Bytes(&mut bytes), None, Tag::Notice) };
             let Ok(mut request) = started else { return };
             // The message is there already.
             while matches!(self.mpi.is_done(&mut request), Ok(false)) {
                 std::thread::yield_now();
             }
             match Notice::from_bytes(&bytes) {
-                Notice { rank, word: Word::Waits(sequence) } => {
+                Notice { rank, word: RankWord::Waits(sequence) } => {
                     self.waiting.insert(rank, sequence);
                 }
-                Notice { rank, word: Word::Failed(text) } => self.failures.push((rank, text)),
+                Notice { rank, word: RankWord::Failed(text) } => self.failures.push((rank, text)),
             }
         }
     }
 
     /// Sends a notice to all other ranks. Its memory is never given back: who does not receive it keeps it.
-    pub(crate) fn tell(&self, word: Word) -> Vec<Request> {
+    pub(crate) fn tell(&self, word: RankWord) -> Vec<Transfer> {
         let bytes = Notice { rank: self.mpi.rank, word }.to_bytes();
         let others = (0..self.mpi.size).filter(|&rank| rank != self.mpi.rank);
         let send = |rank: usize| {
             let bytes = Box::leak(bytes.clone().into_boxed_slice());
             // SAFETY: the memory lives for ever.
             #[allow(unsafe_code)]
-            let request = unsafe { self.mpi.start_send(Span::Bytes(bytes), rank, Tag::Notice) };
+            let request = unsafe { self.mpi.start_send(Packet::Bytes(bytes), rank, Tag::Notice) };
             request.ok()
         };
         others.filter_map(send).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{RanksError, Result};
 use crate::heartbeat::Heartbeat;
 use crate::launcher::Launcher;
-use crate::messenger::{Messenger, Order};
+use crate::messenger::{Messenger, MessengerOrder};
 use crate::mpi::Mpi;
 use crate::ranks::{Identity, Ranks};
 
@@ -78,7 +78,7 @@ fn serve(
     named: Option<PathBuf>,
     own: Identity,
     report: fn(&str),
-    (orders, received): (Sender<Order>, Receiver<Order>),
+    (orders, received): (Sender<MessengerOrder>, Receiver<MessengerOrder>),
     answer: &Sender<Result<Ranks>>,
 ) {
     let joined = Mpi::join(launcher, named).and_then(|mpi| {

@@ -2,10 +2,10 @@
 //! of the result, each run of a row is a tap of the kernel, and padding is a row of zeros. The input is not copied.
 #![allow(unsafe_code)]
 
-use super::Geometry;
+use super::ConvGeometry;
 use crate::Io;
 use crate::gemm::{
-    Ahead, Destination, Matrix, Rows, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes,
+    Ahead, Destination, Rows, Shared, Strided, Vector, VectorWork, WIDEST, for_each_task, lanes,
     multiply_rows, pack,
 };
 use crate::scalar::Real;
@@ -18,7 +18,7 @@ const TASKS: usize = 8;
 /// One product, for pixels of the result with the same taps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PixelGather {
-    g: Geometry,
+    g: ConvGeometry,
     /// Whether this is the adjoint.
     adjoint: bool,
     /// First pixel along both axes; `size` pixels follow at distance `step`.
@@ -35,7 +35,7 @@ pub(super) struct PixelGather {
 
 impl PixelGather {
     /// The forward convolution.
-    pub(super) fn forward(g: Geometry) -> Self {
+    pub(super) fn forward(g: ConvGeometry) -> Self {
         Self {
             g,
             adjoint: false,
@@ -51,7 +51,7 @@ impl PixelGather {
     }
 
     /// The adjoint, for the pixels whose distance to the padded edge has the given remainders modulo the stride.
-    pub(super) fn input(g: Geometry, remainder: [usize; 2]) -> Self {
+    pub(super) fn input(g: ConvGeometry, remainder: [usize; 2]) -> Self {
         let lengths = [g.height, g.width];
         let first = [0, 1].map(|axis| {
             (remainder[axis] + g.stride[axis] - g.padding[axis] % g.stride[axis]) % g.stride[axis]
@@ -152,7 +152,7 @@ impl<T: Real> VectorWork<T> for Packing<'_, T> {
                 // SAFETY: inside the weight, whose sizes the graph checked. The scratch memory holds all panels, and
                 // tasks write disjoint ones.
                 unsafe {
-                    let from = Matrix { start: self.w.as_ptr().add(start), row, column: across };
+                    let from = Strided { start: self.w.as_ptr().add(start), row, column: across };
                     let to = self.panels.pointer().add((column * taps + t * V::PANEL) * inner);
                     pack::<V>(from, inner, V::PANEL.min(self.columns.end - column), to);
                 }

@@ -6,7 +6,7 @@ use cfo_engine::ops::{Conv, ConvPass};
 /// A convolution from `[batch, height, width, inputs]` to `[batch, rows, columns, outputs]` with the weight `[outputs,
 /// kernel[0], kernel[1], inputs]`. Pairs are (height, width).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct ConvGeometry {
     pub(super) batch: usize,
     pub(super) height: usize,
     pub(super) width: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Geometry {
     pub(super) padding: [usize; 2],
 }
 
-impl Geometry {
+impl ConvGeometry {
     /// The sizes of a pass with operands of these shapes.
     pub(crate) fn new(op: &Conv, a: &Shape, b: &Shape) -> Self {
         let (a, b) = (axes(a), axes(b));

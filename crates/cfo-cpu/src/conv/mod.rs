@@ -9,7 +9,7 @@ mod winograd;
 mod winograd_panels;
 mod winograd_weight;
 
-pub(super) use geometry::Geometry;
+pub(super) use geometry::ConvGeometry;
 pub(super) use pad::{fold, pad};
 
 use gather::PixelGather;
@@ -21,13 +21,13 @@ use super::scalar::Real;
 use cfo_engine::ops::ConvPass;
 
 /// The products of the adjoint in the input: one for each remainder of the pixels modulo the stride.
-fn inputs(g: &Geometry) -> impl Iterator<Item = PixelGather> {
+fn inputs(g: &ConvGeometry) -> impl Iterator<Item = PixelGather> {
     let (g, [down, across]) = (*g, g.stride);
     (0..down * across).map(move |i| PixelGather::input(g, [i / across, i % across]))
 }
 
 /// Real elements of scratch memory.
-pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
+pub(super) fn scratch(pass: ConvPass, g: &ConvGeometry) -> usize {
     match pass {
         ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.scratch(),
@@ -44,7 +44,7 @@ pub(super) fn scratch(pass: ConvPass, g: &Geometry) -> usize {
     }
 }
 
-pub(super) fn run<T: Real>(pass: ConvPass, g: &Geometry, io: &Io<'_>) {
+pub(super) fn run<T: Real>(pass: ConvPass, g: &ConvGeometry, io: &Io<'_>) {
     match pass {
         ConvPass::Forward => match Winograd::new(g, false) {
             Some(winograd) => winograd.run::<T>(io),

@@ -2,7 +2,7 @@
 //! input.
 #![allow(unsafe_code)]
 
-use super::Geometry;
+use super::ConvGeometry;
 use crate::Io;
 use crate::gemm::{
     Columns, Destination, InnerRun, Shared, Vector, VectorWork, WIDEST, for_each_task, lanes,
@@ -18,39 +18,39 @@ const PIXELS: usize = 256;
 const PARTS: usize = 8;
 
 /// Whether a panel of input channels can be read without packing.
-fn in_place(g: &Geometry) -> bool {
+fn in_place(g: &ConvGeometry) -> bool {
     g.inputs.is_multiple_of(WIDEST)
 }
 
 /// Number of output rows whose pixels are summed before the sums are written to memory.
-fn row_step(g: &Geometry) -> usize {
+fn row_step(g: &ConvGeometry) -> usize {
     (PIXELS / g.columns).clamp(1, PIXELS)
 }
 
 /// Number of elements in which a task packs the cotangents of its channels.
-fn left_elements(g: &Geometry) -> usize {
+fn left_elements(g: &ConvGeometry) -> usize {
     (CHANNELS + 8) * row_step(g) * g.columns
 }
 
 /// Number of columns of the packed form.
-fn packed_columns(g: &Geometry) -> usize {
+fn packed_columns(g: &ConvGeometry) -> usize {
     (g.kernel[0] * g.kernel[1] * g.inputs).next_multiple_of(WIDEST)
 }
 
 /// Number of pixels packed at once.
-fn packed_pixels(g: &Geometry) -> usize {
+fn packed_pixels(g: &ConvGeometry) -> usize {
     ((1 << 16) / packed_columns(g)).clamp(8, PIXELS)
 }
 
 /// Real elements of scratch memory.
-pub(super) fn scratch(g: &Geometry) -> usize {
+pub(super) fn scratch(g: &ConvGeometry) -> usize {
     if in_place(g) {
         return lanes() * left_elements(g);
     }
     PARTS * g.outputs * packed_columns(g) + lanes() * packed_pixels(g) * packed_columns(g)
 }
 
-pub(super) fn run<T: Real>(g: &Geometry, io: &Io<'_>) {
+pub(super) fn run<T: Real>(g: &ConvGeometry, io: &Io<'_>) {
     let (x, dy) = (io.input::<T>(0), io.input::<T>(1));
     if !in_place(g) {
         return packed::<T>(g, io);
@@ -66,7 +66,7 @@ pub(super) fn run<T: Real>(g: &Geometry, io: &Io<'_>) {
 
 /// One row of taps for some output channels.
 struct Taps<'a, T> {
-    g: &'a Geometry,
+    g: &'a ConvGeometry,
     x: &'a [T],
     dy: &'a [T],
     dw: Shared<T>,
@@ -146,7 +146,7 @@ impl<T: Real> VectorWork<T> for Taps<'_, T> {
 
 /// The gradient for few channels or odd numbers of channels: taps and channels are packed together, for some pixels at
 /// a time.
-fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
+fn packed<T: Real>(g: &ConvGeometry, io: &Io<'_>) {
     let (x, dy) = (io.input::<T>(0), io.input::<T>(1));
     let (columns, pixels) = (packed_columns(g), packed_pixels(g));
     let (partial, rest) = io.scratch::<T>().split_at_mut(PARTS * g.outputs * columns);
@@ -175,7 +175,7 @@ fn packed<T: Real>(g: &Geometry, io: &Io<'_>) {
 
 /// The weight gradient over some of the pixels, with packed taps and channels.
 struct WeightPart<'a, T> {
-    g: &'a Geometry,
+    g: &'a ConvGeometry,
     x: &'a [T],
     dy: &'a [T],
     sums: Shared<T>,

@@ -5,7 +5,7 @@
 //! each point with all channels, and transforms back. Its memory fits into the second-level cache.
 #![allow(unsafe_code)]
 
-use super::Geometry;
+use super::ConvGeometry;
 use super::transform::{FieldTransform, FilterTransform, OutputTransform, POINTS, TAPS, TILE, both};
 use super::winograd_panels as panels;
 use crate::Io;
@@ -46,7 +46,7 @@ pub(super) struct Winograd {
 }
 
 /// Whether minimal filtering supports the kernel, stride and channels.
-pub(super) fn applies(g: &Geometry) -> bool {
+pub(super) fn applies(g: &ConvGeometry) -> bool {
     let kernel = g.kernel[1] == TAPS && (g.kernel[0] == TAPS || g.kernel[0] == 1);
     let padding = (0..2).all(|axis| g.padding[axis] < g.kernel[axis]);
     let channels = g.inputs.is_multiple_of(WIDEST) && g.outputs.is_multiple_of(WIDEST);
@@ -55,7 +55,7 @@ pub(super) fn applies(g: &Geometry) -> bool {
 
 impl Winograd {
     /// The convolution or its adjoint, if minimal filtering is worth while.
-    pub(super) fn new(g: &Geometry, adjoint: bool) -> Option<Self> {
+    pub(super) fn new(g: &ConvGeometry, adjoint: bool) -> Option<Self> {
         let (mut source, mut result) = ([g.height, g.width], [g.rows, g.columns]);
         let (mut inner, mut outputs, mut padding) = (g.inputs, g.outputs, g.padding);
         if adjoint {

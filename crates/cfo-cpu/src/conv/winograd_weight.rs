@@ -4,7 +4,7 @@
 //! over all tiles, which is transformed back at the end.
 #![allow(unsafe_code)]
 
-use super::Geometry;
+use super::ConvGeometry;
 use super::transform::{CotangentTransform, GradientTransform, POINTS, TAPS, TILE, both};
 use super::winograd::{SKEW, Winograd};
 use crate::Io;
@@ -32,7 +32,7 @@ pub(super) struct FilterGradient {
 
 impl FilterGradient {
     /// The gradient, if minimal filtering is worth while.
-    pub(super) fn new(g: &Geometry) -> Option<Self> {
+    pub(super) fn new(g: &ConvGeometry) -> Option<Self> {
         Winograd::new(g, false).filter(|of| of.tiles() >= FEWEST).map(|of| Self { of })
     }
 

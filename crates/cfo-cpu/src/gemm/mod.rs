@@ -9,7 +9,7 @@ pub(super) use kernel::{
     AHEAD_STEPS, Ahead, Columns, Destination, InnerRun, Rows, load, multiply_columns, multiply_rows,
     multiply_tile, multiply_tile_columns, prefetch,
 };
-pub(super) use panel::{Matrix, pack, pack_left, pack_panel, pack_runs};
+pub(super) use panel::{Strided, pack, pack_left, pack_panel, pack_runs};
 pub(super) use vector::{Dispatch, Vector, VectorWork};
 
 /// Largest width of a panel, for which memory is planned.

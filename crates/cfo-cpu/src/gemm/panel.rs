@@ -9,21 +9,21 @@ use crate::scalar::Real;
 const AHEAD: usize = 16;
 
 /// A matrix somewhere in memory: element `(k, j)` at `start + k * row + j * column`.
-pub(crate) struct Matrix<T> {
+pub(crate) struct Strided<T> {
     pub(crate) start: *const T,
     pub(crate) row: usize,
     pub(crate) column: usize,
 }
 
-impl<T> Clone for Matrix<T> {
+impl<T> Clone for Strided<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Matrix<T> {}
+impl<T> Copy for Strided<T> {}
 
-impl<T> Matrix<T> {
+impl<T> Strided<T> {
     pub(crate) fn transposed(self) -> Self {
         Self { start: self.start, row: self.column, column: self.row }
     }
@@ -35,7 +35,12 @@ impl<T> Matrix<T> {
 /// # Safety
 /// As for [`pack_panel`].
 #[inline(always)]
-pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid: usize, to: *mut V::Scalar) {
+pub(crate) unsafe fn pack<V: Vector>(
+    from: Strided<V::Scalar>,
+    rows: usize,
+    valid: usize,
+    to: *mut V::Scalar,
+) {
     // SAFETY: by the caller.
     unsafe { pack_panel::<V>(from, rows, valid, V::PANEL, to) }
 }
@@ -46,7 +51,7 @@ pub(crate) unsafe fn pack<V: Vector>(from: Matrix<V::Scalar>, rows: usize, valid
 /// All elements exist, `to` holds `rows` panels and the vector's instructions exist.
 #[inline(always)]
 pub(crate) unsafe fn pack_panel<V: Vector>(
-    from: Matrix<V::Scalar>,
+    from: Strided<V::Scalar>,
     rows: usize,
     valid: usize,
     width: usize,

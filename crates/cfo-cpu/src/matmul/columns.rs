@@ -2,7 +2,7 @@
 
 use super::{Block, Product, panel_width};
 use crate::gemm::{
-    Columns, Destination, InnerRun, Matrix, SHEET, Shared, Vector, VectorWork, multiply_tile_columns,
+    Columns, Destination, InnerRun, SHEET, Shared, Strided, Vector, VectorWork, multiply_tile_columns,
     pack_panel, pack_runs,
 };
 use crate::scalar::Real;
@@ -125,7 +125,7 @@ impl<T: Real> VectorWork<T> for ByColumns<'_, T> {
                     let valid = width.min(columns.end - column);
                     let start = self.block.start(&p.b) + first * p.b.row + column * p.b.column;
                     let start = self.block.b.as_ptr().add(start);
-                    let from = Matrix { start, row: p.b.row, column: p.b.column };
+                    let from = Strided { start, row: p.b.row, column: p.b.column };
                     let b = right.as_mut_ptr();
                     pack_panel::<V>(from, length, valid, width, b);
                     for row in range.clone().step_by(V::TILE) {

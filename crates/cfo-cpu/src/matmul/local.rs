@@ -3,7 +3,7 @@
 
 use super::panel_width;
 use crate::gemm::{
-    Ahead, Columns, Destination, InnerRun, Matrix, Rows, SHEET, Vector, VectorWork, multiply_tile,
+    Ahead, Columns, Destination, InnerRun, Rows, SHEET, Strided, Vector, VectorWork, multiply_tile,
     multiply_tile_columns, pack_panel,
 };
 use crate::scalar::Real;
@@ -15,8 +15,8 @@ pub(crate) const LOCAL_PANEL: usize = SHEET;
 pub(crate) struct Local<T> {
     /// Number of rows, inner steps and columns.
     pub(crate) sizes: [usize; 3],
-    pub(crate) a: Matrix<T>,
-    pub(crate) b: Matrix<T>,
+    pub(crate) a: Strided<T>,
+    pub(crate) b: Strided<T>,
     /// Start of the result, and the distance of its rows.
     pub(crate) c: (*mut T, usize),
     pub(crate) accumulate: bool,
@@ -45,7 +45,7 @@ impl<T: Real> VectorWork<T> for Local<T> {
             let valid = width.min(columns - column);
             // SAFETY: as `Local::run` requires.
             unsafe {
-                let from = Matrix { start: b.start.add(column * b.column), ..b };
+                let from = Strided { start: b.start.add(column * b.column), ..b };
                 // A contiguous panel is read without packing.
                 let (b, b_stride) = match from.column == 1 && valid == width {
                     true => (from.start, from.row),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Algorithm, Block, Product, panel_width};
 use crate::gemm::{
-    AHEAD_STEPS, Ahead, Destination, Matrix, Rows, SHEET, Shared, Vector, VectorWork, for_each_task,
+    AHEAD_STEPS, Ahead, Destination, Rows, SHEET, Shared, Strided, Vector, VectorWork, for_each_task,
     multiply_tile, pack_panel, prefetch,
 };
 use crate::scalar::Real;
@@ -58,7 +58,7 @@ impl<T: Real> VectorWork<T> for Packing<'_, T> {
             // memory holds all panels, and tasks write disjoint ones.
             unsafe {
                 let start = self.b.as_ptr().add(start + column * p.b.column);
-                let from = Matrix { start, row: p.b.row, column: p.b.column };
+                let from = Strided { start, row: p.b.row, column: p.b.column };
                 let to = self.panels.pointer().add(self.matrix * p.sheet_elements() + column * p.inner);
                 pack_panel::<V>(from, p.inner, width.min(left), width, to);
             }
@@ -93,7 +93,7 @@ impl<T: Real> ByRows<'_, T> {
                 return self.block.shared.pointer().add(start).cast_const();
             }
             let start = self.block.start(&p.b) + column * p.b.column + steps.start * p.b.row;
-            let from = Matrix { start: self.block.b.as_ptr().add(start), row: p.b.row, column: p.b.column };
+            let from = Strided { start: self.block.b.as_ptr().add(start), row: p.b.row, column: p.b.column };
             pack_panel::<V>(from, steps.len(), valid, width, self.lane.as_mut_ptr());
             self.lane.as_ptr()
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::convolution::cudnn::{Prepared, WORKSPACE_LIMIT};
+use crate::convolution::cudnn::{PreparedConvolution, WORKSPACE_LIMIT};
 use crate::convolution::{conv_few_channels, cudnn_plan};
 use crate::program::Code;
 use crate::runtime::compile;
@@ -20,25 +20,25 @@ const LARGE: usize = 1 << 22;
 
 /// Algorithms for a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Options {
+pub(crate) struct ConvOptions {
     pub(crate) usual: Algorithm,
     /// Algorithm for f16 operands, and the milliseconds that it saves if they exist.
     pub(crate) f16: Option<(Algorithm, f32)>,
 }
 
-impl From<Algorithm> for Options {
+impl From<Algorithm> for ConvOptions {
     fn from(usual: Algorithm) -> Self {
         Self { usual, f16: None }
     }
 }
 
 /// Milliseconds, deterministic?, algorithm, math, workspace.
-pub(crate) type Measured = (f32, bool, u32, u32, usize);
+pub(crate) type MeasuredAlgorithm = (f32, bool, u32, u32, usize);
 /// Milliseconds of an algorithm.
-pub(crate) type Timed = (f32, Algorithm);
+pub(crate) type TimedAlgorithm = (f32, Algorithm);
 
 /// The fastest algorithm, or a deterministic one that is almost as fast.
-pub(crate) fn pick(candidates: &[Measured]) -> Timed {
+pub(crate) fn pick(candidates: &[MeasuredAlgorithm]) -> TimedAlgorithm {
     let fastest = candidates.iter().map(|candidate| candidate.0).fold(f32::INFINITY, f32::min);
     let best = |needed: bool| {
         candidates
@@ -56,7 +56,7 @@ pub(crate) fn pick(candidates: &[Measured]) -> Timed {
 }
 
 /// Time that f16 operands save, if any.
-fn saving((time, usual): Timed, (f16_time, f16): Timed) -> Options {
+fn saving((time, usual): TimedAlgorithm, (f16_time, f16): TimedAlgorithm) -> ConvOptions {
     let f16 = match f16 {
         Algorithm::Library { algorithm, math, workspace } => {
             Algorithm::LibraryF16 { algorithm, math, workspace }
@@ -64,12 +64,12 @@ fn saving((time, usual): Timed, (f16_time, f16): Timed) -> Options {
         other => other,
     };
     let saved = (f16.takes_f16() && f16_time < time).then_some((f16, time - f16_time));
-    Options { usual, f16: saved }
+    ConvOptions { usual, f16: saved }
 }
 
 /// Decides which convolutions of a graph use f16 operands: those that save more than their share of the time to create
 /// the operands. An operand that only one of them reads counts fully for it.
-pub(crate) fn settle(code: &Code, options: &HashMap<usize, Options>) -> HashMap<usize, Algorithm> {
+pub(crate) fn settle(code: &Code, options: &HashMap<usize, ConvOptions>) -> HashMap<usize, Algorithm> {
     /// Bytes per millisecond; an operand is read twice and written once.
     const SPEED: f32 = 3.5e9 / 10.0;
     let mut f16: BTreeMap<usize, f32> =
@@ -87,7 +87,7 @@ pub(crate) fn settle(code: &Code, options: &HashMap<usize, Options>) -> HashMap<
             _ => break,
         };
     }
-    let choice = |id: &usize, options: &Options| match options.f16 {
+    let choice = |id: &usize, options: &ConvOptions| match options.f16 {
         Some((choice, _)) if f16.contains_key(id) => choice,
         _ => options.usual,
     };
@@ -117,7 +117,7 @@ pub(crate) fn first_f16(context: &Arc<Context>, geometry: &Geometry) -> Option<A
 
 /// Stored measurements, read from disk on first use.
 struct Known {
-    options: BTreeMap<String, Options>,
+    options: BTreeMap<String, ConvOptions>,
     file: Option<PathBuf>,
 }
 
@@ -173,7 +173,11 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], determini
 ///
 /// # Errors
 /// If cuDNN is missing.
-pub(crate) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic: bool) -> Result<Options> {
+pub(crate) fn choose(
+    context: &Arc<Context>,
+    geometry: &Geometry,
+    deterministic: bool,
+) -> Result<ConvOptions> {
     if geometry.prefers_patches() {
         return Ok(Algorithm::Patches.into());
     }
@@ -182,7 +186,7 @@ pub(crate) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
     }
     if deterministic {
         // Nothing is measured: the fastest algorithm may change from run to run.
-        let candidates = Prepared::describe(context, &geometry.part())?.candidates(geometry.form);
+        let candidates = PreparedConvolution::describe(context, &geometry.part())?.candidates(geometry.form);
         return Ok(first_deterministic(&candidates).into());
     }
     let mut known = known();
@@ -200,8 +204,8 @@ pub(crate) fn choose(context: &Arc<Context>, geometry: &Geometry, deterministic:
     Ok(options)
 }
 
-fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Options> {
-    let mut usual = Prepared::measure(context, geometry)?;
+fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<ConvOptions> {
+    let mut usual = PreparedConvolution::measure(context, geometry)?;
     if !is_special(geometry) {
         return Ok(usual.1.into());
     }
@@ -216,19 +220,19 @@ fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Options> {
     Ok(f16.map_or(usual.1.into(), |f16| saving(usual, f16)))
 }
 
-fn measure_f16(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
+fn measure_f16(context: &Arc<Context>, geometry: &Geometry) -> Result<TimedAlgorithm> {
     match geometry.form {
-        ConvPass::Weight => Prepared::measure(context, geometry),
+        ConvPass::Weight => PreparedConvolution::measure(context, geometry),
         _ => cudnn_plan::measure(context, geometry)
             .map(|(time, workspace)| (time, Algorithm::PlannedF16 { workspace })),
     }
 }
 
 /// One line per convolution: the key, the algorithm, and the algorithm and saved time for f16 operands.
-fn print(known: &BTreeMap<String, Options>) -> String {
+fn print(known: &BTreeMap<String, ConvOptions>) -> String {
     known
         .iter()
-        .map(|(key, Options { usual, f16 })| match f16 {
+        .map(|(key, ConvOptions { usual, f16 })| match f16 {
             Some((choice, saved)) => format!("{key}\t{}\t{}\t{saved}\n", word(usual), word(choice)),
             None => format!("{key}\t{}\n", word(usual)),
         })
@@ -253,7 +257,7 @@ fn word(choice: &Algorithm) -> String {
 }
 
 /// Invalid lines are skipped; their convolutions are measured again.
-fn parse(text: &str) -> BTreeMap<String, Options> {
+fn parse(text: &str) -> BTreeMap<String, ConvOptions> {
     let line = |line: &str| {
         let mut parts = line.split('\t');
         let (key, usual) = (parts.next()?, choice(parts.next()?)?);
@@ -262,7 +266,7 @@ fn parse(text: &str) -> BTreeMap<String, Options> {
             (Some(_), None) => return None,
             _ => None,
         };
-        Some((key.to_owned(), Options { usual, f16 }))
+        Some((key.to_owned(), ConvOptions { usual, f16 }))
     };
     text.lines().filter_map(line).collect()
 }
@@ -301,7 +305,7 @@ mod tests {
     fn the_cache_reads_what_it_wrote_and_skips_what_is_damaged() {
         let (algorithm, math, workspace) = (1, 3, 4096);
         let library = Algorithm::Library { algorithm, math, workspace };
-        let mut known: BTreeMap<String, Options> = BTreeMap::new();
+        let mut known: BTreeMap<String, ConvOptions> = BTreeMap::new();
         known.insert("a|b".into(), Algorithm::Plain.into());
         known.insert("c".into(), library.into());
         known.insert("d".into(), Algorithm::Planned { workspace }.into());
@@ -309,7 +313,7 @@ mod tests {
             ("e", Algorithm::LibraryF16 { algorithm, math, workspace }),
             ("f", Algorithm::PlannedF16 { workspace }),
         ] {
-            known.insert(key.into(), Options { usual: library, f16: Some((choice, 0.125)) });
+            known.insert(key.into(), ConvOptions { usual: library, f16: Some((choice, 0.125)) });
         }
         assert_eq!(parse(&print(&known)), known);
         let damaged = [
@@ -344,7 +348,7 @@ mod tests {
         // Converting the field to f16 takes a millisecond.
         let scaled = Algorithm::PlannedF16 { workspace: 0 };
         let with = |saved: [f32; 2]| {
-            let option = |saved| Options { usual: Algorithm::Plain, f16: Some((scaled, saved)) };
+            let option = |saved| ConvOptions { usual: Algorithm::Plain, f16: Some((scaled, saved)) };
             let settled =
                 settle(&code, &HashMap::from([(first, option(saved[0])), (second, option(saved[1]))]));
             [settled[&first] == scaled, settled[&second] == scaled]

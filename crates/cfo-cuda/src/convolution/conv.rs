@@ -5,7 +5,8 @@ use crate::convolution::{conv_few_channels, conv_row, scaled_f16};
 use crate::product::matmul;
 use crate::program::instruction::Conv;
 use crate::program::{
-    Code, File, Instruction, Io, Lowering, Parameters, Scalar, Selected, Value, Work, blocks, vector,
+    Code, GpuWork, Instruction, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, Value, blocks,
+    vector,
 };
 pub(crate) use cfo_engine::ops::ConvPass;
 use cfo_engine::ops::{MatMul, Operand, PadMode};
@@ -188,13 +189,13 @@ pub(crate) fn select(geometry: Geometry, choice: Algorithm) -> Selected<'static>
     Selected::new(geometry.scratch(choice), move |io, to| lower(&geometry, choice, io, to))
 }
 
-fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
+fn lower(geometry: &Geometry, choice: Algorithm, io: &OpIo, to: &mut Lowering) {
     let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     match choice {
         Algorithm::Library { algorithm, math, workspace } => {
             let addresses = [a, b, c].map(|value| value.address);
             let workspace = (io.scratch, workspace);
-            to.append(Work::Convolution(Convolution {
+            to.append(GpuWork::Convolution(Convolution {
                 geometry: *geometry,
                 algorithm,
                 math,
@@ -206,14 +207,14 @@ fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
             let geometry = Geometry { f16: true, ..*geometry };
             let addresses = [a.address, b.address, io.scratch];
             let workspace = (io.scratch + geometry.f16_bytes() as u64, workspace);
-            to.append(Work::Convolution(Convolution { geometry, algorithm, math, workspace, addresses }));
+            to.append(GpuWork::Convolution(Convolution { geometry, algorithm, math, workspace, addresses }));
             scaled_f16::expand(io.scratch, c, [io.inputs[2], io.inputs[3]], geometry.power(), to);
         }
         Algorithm::Planned { workspace } | Algorithm::PlannedF16 { workspace } => {
             let geometry = Geometry { f16: choice.takes_f16(), ..*geometry };
             let addresses = io.inputs.iter().chain(&io.outputs).map(|value| value.address).collect();
             let workspace = (io.scratch, workspace);
-            to.append(Work::Planned(Planned { geometry, addresses, workspace }));
+            to.append(GpuWork::Planned(Planned { geometry, addresses, workspace }));
         }
         Algorithm::Patches => by_patches(geometry, io, to),
         Algorithm::FewChannels { blocks } => conv_few_channels::lower(geometry, blocks, io, to),
@@ -227,13 +228,13 @@ fn lower(geometry: &Geometry, choice: Algorithm, io: &Io, to: &mut Lowering) {
             let scalar = c.scalar.name();
             let parameters = Parameters::new().reads("a", a).reads("b", b).writes("c", c);
             let body = format!("{name}<{scalar}, Geometry<{}>>(a, b, c);", geometry.numbers());
-            to.launch(File::Conv, parameters, body, grid);
+            to.launch(KernelFile::Conv, parameters, body, grid);
         }
     }
 }
 
 /// A convolution as a product of its patches.
-fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
+fn by_patches(geometry: &Geometry, io: &OpIo, to: &mut Lowering) {
     let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     let ([rows, columns], outputs) = (geometry.patches(), geometry.w[0]);
     let scalar = c.scalar.name();
@@ -253,7 +254,7 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         };
         let parameters = Parameters::new().reads("from", from).writes("into", into);
         let body = format!("{name}<{scalar}, {width}, Geometry<{}>>(from, into);", geometry.numbers());
-        to.launch(File::Conv, parameters, body, blocks(into.count / width));
+        to.launch(KernelFile::Conv, parameters, body, blocks(into.count / width));
     };
     let dense = |columns: usize| Operand::dense(0, columns);
     let (sizes, operands, inputs, output) = match geometry.form {
@@ -277,7 +278,7 @@ fn by_patches(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         ),
     };
     let product = MatMul::plain([1, 1], sizes, operands, Shape::from([sizes[0], sizes[2]]));
-    let product_io = Io { inputs: inputs.to_vec(), outputs: vec![output], scratch: 0 };
+    let product_io = OpIo { inputs: inputs.to_vec(), outputs: vec![output], scratch: 0 };
     if geometry.form != ConvPass::Input {
         move_patches(to);
     }
@@ -295,7 +296,7 @@ pub(crate) fn pad(
     before: [usize; 2],
     (field, padded): (&Shape, &Shape),
     folded: bool,
-    io: &Io,
+    io: &OpIo,
     to: &mut Lowering,
 ) {
     let ([_, h, w, c], [_, hp, wp, _]) = (four(field), four(padded));
@@ -316,7 +317,7 @@ pub(crate) fn pad(
         before[0],
         before[1]
     );
-    to.launch(File::Conv, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
+    to.launch(KernelFile::Conv, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
 }
 
 #[cfg(test)]

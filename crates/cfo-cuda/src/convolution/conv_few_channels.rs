@@ -1,7 +1,7 @@
 //! Convolutions of fields with few channels, for which the library reads far more data than necessary.
 
 use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
-use crate::program::{File, Io, Lowering, Parameters};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters};
 use cfo_engine::Precision;
 
 /// Maximum number of channels of the field.
@@ -45,7 +45,7 @@ pub(crate) fn choice(geometry: &Geometry, multiprocessors: u32) -> Option<Algori
     (fits && small && plain).then_some(Algorithm::FewChannels { blocks })
 }
 
-pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &OpIo, to: &mut Lowering) {
     let Geometry { x: [batch, h, w, ci], w: [co, kh, kw, _], y: [_, ho, wo, _], padding, .. } = *geometry;
     let [top, left] = padding;
     let few = format!(
@@ -56,7 +56,7 @@ pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering
         let grid = [(batch * ho.div_ceil(ROWS)) as u32, 1, 1];
         let parameters = Parameters::new().reads("x", a).reads("w", b).writes("y", c).restrict();
         let body = format!("few_channels_forward<{few}>(x, w, y);");
-        to.launch(File::ConvFewChannels, parameters, body, grid);
+        to.launch(KernelFile::ConvFewChannels, parameters, body, grid);
         return;
     }
     let weights = co * elements(geometry);
@@ -67,7 +67,7 @@ pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering
     let body = format!("few_channels_weight<{few}, {RING}>(x, dy, partial);");
     let resident = if co > 64 { 1 } else { RESIDENT };
     to.launch_resident(
-        File::ConvFewChannels,
+        KernelFile::ConvFewChannels,
         parameters,
         body,
         ([blocks, 1, 1], 256, shared as u32),
@@ -75,5 +75,5 @@ pub(crate) fn lower(geometry: &Geometry, blocks: u32, io: &Io, to: &mut Lowering
     );
     let parameters = Parameters::new().with("const float*", "partial", io.scratch).writes("dw", c).restrict();
     let body = format!("few_channels_totals<{blocks}u, {weights}u>(partial, dw);");
-    to.launch(File::ConvFewChannels, parameters, body, [weights.div_ceil(32) as u32, 1, 1]);
+    to.launch(KernelFile::ConvFewChannels, parameters, body, [weights.div_ceil(32) as u32, 1, 1]);
 }

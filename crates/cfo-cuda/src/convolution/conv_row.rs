@@ -3,7 +3,7 @@
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::op::reduce;
 use crate::program::instruction::Sum;
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Value};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Value};
 use cfo_engine::{Precision, Shape, ops};
 
 /// Whether a device of this compute capability has the tensor cores and the shared memory that the kernels need.
@@ -149,7 +149,7 @@ pub(crate) fn scratch(geometry: &Geometry) -> usize {
     }
 }
 
-pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(geometry: &Geometry, io: &OpIo, to: &mut Lowering) {
     let [a, b, c] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     let (scalar, numbers) = (a.scalar.name(), numbers(geometry));
     let shared = "extern __shared__ __align__(16) char shared[];\n";
@@ -162,16 +162,16 @@ pub(crate) fn lower(geometry: &Geometry, io: &Io, to: &mut Lowering) {
         );
         let parameters = Parameters::new().reads("x", a).reads("dy", b).scratch("parts", io.scratch);
         let shape = (grid.map(|count| count as u32), WEIGHT_THREADS as u32, parts.shared as u32);
-        to.launch_with(File::ConvRow, parameters, body, shape);
+        to.launch_with(KernelFile::ConvRow, parameters, body, shape);
         let (sum, shape) = parts.sum(geometry);
         let from = Value { address: io.scratch, scalar: Scalar::F32, count: shape.len() };
-        let io = Io { inputs: vec![from], outputs: vec![c], scratch: 0 };
+        let io = OpIo { inputs: vec![from], outputs: vec![c], scratch: 0 };
         reduce::select(&sum, &shape, to.target).lower(&io, to);
         return;
     }
     let body = format!("{shared}{}().run(x, w, y, shared);", product(geometry));
     let parameters = Parameters::new().reads("x", a).reads("w", b).writes("y", c);
-    to.launch_with(File::ConvRow, parameters, body, launch(geometry));
+    to.launch_with(KernelFile::ConvRow, parameters, body, launch(geometry));
 }
 
 /// The kernel's type for the forward product or its adjoint.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::cudnn::sys;
 use cudarc::driver::sys::CUstream;
 
-use crate::convolution::algorithm::{Measured, Timed, is_special, pick};
+use crate::convolution::algorithm::{MeasuredAlgorithm, TimedAlgorithm, is_special, pick};
 use crate::convolution::conv::{ConvPass, Convolution, Geometry};
 use crate::program::scalar::f16_to_f64;
 use crate::runtime::driver::{Allocation, Context, failure, quiet};
@@ -60,7 +60,7 @@ fn is_held_down(geometry: &Geometry, gradient: &Allocation) -> bool {
 }
 
 /// The descriptors of one convolution.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedConvolution {
     _context: Arc<Context>,
     handle: sys::cudnnHandle_t,
     x: sys::cudnnTensorDescriptor_t,
@@ -71,11 +71,11 @@ pub(crate) struct Prepared {
 }
 
 // SAFETY: descriptors are only read after construction, by one thread at a time.
-unsafe impl Send for Prepared {}
+unsafe impl Send for PreparedConvolution {}
 // SAFETY: as above.
-unsafe impl Sync for Prepared {}
+unsafe impl Sync for PreparedConvolution {}
 
-impl Drop for Prepared {
+impl Drop for PreparedConvolution {
     fn drop(&mut self) {
         // SAFETY: each was created or is null.
         unsafe {
@@ -94,7 +94,7 @@ impl Drop for Prepared {
     }
 }
 
-impl Prepared {
+impl PreparedConvolution {
     pub(crate) fn new(context: &Arc<Context>, call: &Convolution) -> Result<Self> {
         let mut prepared = Self::describe(context, &call.geometry.part())?;
         prepared.set_call(*call)?;
@@ -205,7 +205,7 @@ impl Prepared {
     }
 
     /// Measures the library's recommendations; returns the fastest that works.
-    pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<Timed> {
+    pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<TimedAlgorithm> {
         // One part represents all.
         let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;
@@ -227,7 +227,7 @@ impl Prepared {
             a.fill(PROBE)?;
             b.fill(PROBE)?;
         }
-        let mut measured: Vec<Measured> = Vec::new();
+        let mut measured: Vec<MeasuredAlgorithm> = Vec::new();
         for &(algorithm, math, workspace, deterministic) in candidates.iter().take(candidates_of(geometry)) {
             let Ok(memory) = Allocation::zeroed(context, workspace) else { continue };
             let addresses = [a.address(), b.address(), c.address()];
@@ -236,7 +236,7 @@ impl Prepared {
             let _quiet = quiet();
             // One run to load it. If this is already much slower than the best, it is not run again.
             let run = || context.time(|| it.run(context.stream));
-            let best = measured.iter().map(|known: &Measured| known.0).fold(f32::INFINITY, f32::min);
+            let best = measured.iter().map(|known: &MeasuredAlgorithm| known.0).fold(f32::INFINITY, f32::min);
             if let Ok(cold) = run()
                 && cold < 5.0 * best + 5.0
                 && let (Ok(first), Ok(second)) = (run(), run())

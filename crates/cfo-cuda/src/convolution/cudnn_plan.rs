@@ -209,7 +209,8 @@ fn time(context: &Arc<Context>, geometry: &Geometry, built: Built) -> Result<f32
         sizes.iter().map(|&bytes| Allocation::zeroed(context, bytes)).collect::<Result<_>>()?;
     let mut addresses: Vec<u64> = memory.iter().map(Allocation::address).collect();
     let workspace = (addresses.pop().unwrap_or(0), built.workspace);
-    let prepared = Prepared::bind(context, &Planned { geometry: *geometry, addresses, workspace }, built)?;
+    let prepared =
+        PreparedPlan::bind(context, &Planned { geometry: *geometry, addresses, workspace }, built)?;
     let _quiet = quiet();
     let run = || context.time(|| prepared.run(context.stream));
     run()?;
@@ -231,7 +232,7 @@ fn handle(context: &Arc<Context>) -> Result<sys::cudnnHandle_t> {
 }
 
 /// A plan bound to its addresses.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedPlan {
     built: Built,
     pack: Descriptor,
     handle: sys::cudnnHandle_t,
@@ -239,11 +240,11 @@ pub(crate) struct Prepared {
 }
 
 // SAFETY: used by one thread at a time.
-unsafe impl Send for Prepared {}
+unsafe impl Send for PreparedPlan {}
 // SAFETY: as above.
-unsafe impl Sync for Prepared {}
+unsafe impl Sync for PreparedPlan {}
 
-impl Prepared {
+impl PreparedPlan {
     pub(crate) fn new(context: &Arc<Context>, call: &Planned) -> Result<Self> {
         context.enter()?;
         let handle = handle(context)?;

@@ -3,7 +3,7 @@
 
 use crate::op::layout;
 use crate::program::instruction::ScaleF16;
-use crate::program::{File, Io, Lowering, Parameters, Selected, Target, Value, blocks, vector};
+use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Selected, Value, blocks, vector};
 use cfo_engine::Shape;
 
 /// Minimum number of elements per block.
@@ -16,14 +16,14 @@ pub(crate) fn select<'a>(
     op: &'a ScaleF16,
     inputs: Vec<&'a Shape>,
     count: usize,
-    target: Target,
+    target: Gpu,
 ) -> Selected<'a> {
     let blocks = count.div_ceil(PIECE).clamp(1, RESIDENT * target.multiprocessors as usize);
     Selected::new(4 * blocks, move |io, to| lower(op, &inputs, blocks, io, to))
 }
 
 /// Computes the scale, then the rounded numbers. Both passes read the source in the same way.
-fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowering) {
+fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &OpIo, to: &mut Lowering) {
     let (y, inverse) = (io.outputs[0], io.outputs[1]);
     let (width, read) = match &op.joined {
         Some(concat) => {
@@ -57,7 +57,7 @@ fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowe
                 .with("u32*", "partial", io.scratch)
                 .tickets("ticket", ticket);
             let body = format!("{source}f16_scale<{width}, {count}ull>(source, inverse, partial, ticket);");
-            to.launch(File::ScaledF16, parameters, body, grid);
+            to.launch(KernelFile::ScaledF16, parameters, body, grid);
         }
     }
     let parameters = values().with("fp16* __restrict__", "y", y.address).with(
@@ -66,11 +66,11 @@ fn lower(op: &ScaleF16, inputs: &[&Shape], blocks: usize, io: &Io, to: &mut Lowe
         inverse.address,
     );
     let body = format!("{source}f16_round<{width}, {count}ull>(source, y, inverse);");
-    to.launch(File::ScaledF16, parameters, body, grid);
+    to.launch(KernelFile::ScaledF16, parameters, body, grid);
 }
 
 /// Computes the scale of a norm's result from the largest numbers of its scale, bias and shift.
-fn bound(root: f64, io: &Io, to: &mut Lowering) {
+fn bound(root: f64, io: &OpIo, to: &mut Lowering) {
     let inverse = io.outputs[1];
     let [scale, bias] = [io.inputs[1], io.inputs[2]];
     let shift = io.inputs.get(3).copied();
@@ -85,7 +85,7 @@ fn bound(root: f64, io: &Io, to: &mut Lowering) {
         bias.count,
         shift.map_or(0, |shift| shift.count)
     );
-    to.launch(File::ScaledF16, parameters, body, [1, 1, 1]);
+    to.launch(KernelFile::ScaledF16, parameters, body, [1, 1, 1]);
 }
 
 /// Computes the single-precision result for two f16 operands; `power` is the factor by which it was multiplied.
@@ -98,5 +98,5 @@ pub(crate) fn expand(from: u64, into: Value, inverses: [Value; 2], power: f64, t
         .reads("second", inverses[1])
         .f64("power", power.recip());
     let body = format!("f16_expand<{count}ull>(x, y, first, second, power);");
-    to.launch(File::ScaledF16, parameters, body, blocks(count));
+    to.launch(KernelFile::ScaledF16, parameters, body, blocks(count));
 }

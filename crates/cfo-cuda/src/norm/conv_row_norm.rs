@@ -4,10 +4,10 @@ use crate::convolution::conv::Geometry;
 use crate::convolution::conv_row;
 use crate::norm::group_norm::activation_number;
 use crate::program::instruction::GroupNorm;
-use crate::program::{Code, File, Io, Lowering, Parameters};
+use crate::program::{Code, KernelFile, Lowering, OpIo, Parameters};
 
 /// Appends the launch of a norm that contains a convolution.
-pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &OpIo, to: &mut Lowering) {
     let (entry, weight) = (&code.entries[id], io.inputs[io.inputs.len() - 1]);
     let conv = op.of.as_ref().expect("merged with a convolution");
     let filter = code.shape(*entry.inputs.last().expect("the weight"));
@@ -33,5 +33,5 @@ conv_row_norm<{}, float, {}u, {}, {}, {}>(x, w, scale, bias, offset, shift, y, m
         .reads("shift", shift)
         .writes_each(["y", "mean", "inverse", "kept"].into_iter().zip(io.outputs.iter().copied()))
         .f32("epsilon", op.epsilon as f32);
-    to.launch_with(File::ConvRowNorm, parameters, body, conv_row::launch(&geometry));
+    to.launch_with(KernelFile::ConvRowNorm, parameters, body, conv_row::launch(&geometry));
 }

@@ -4,7 +4,7 @@
 use crate::norm::group_norm_plan::{self, GroupNormPlan};
 use crate::program::instruction::GroupNormBackward;
 use crate::program::{
-    Argument, File, Io, Lowering, Parameters, Scalar, Scalars, Selected, Target, Value, vector,
+    Argument, Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars, Selected, Value, vector,
 };
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
@@ -70,7 +70,7 @@ struct Algorithm {
 }
 
 /// Selects the forward operation, with scratch memory for the sums of chunks or of teams.
-pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, target: Target) -> Selected<'a> {
+pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, target: Gpu) -> Selected<'a> {
     let pair = [scalars.inputs[0], scalars.outputs[0]];
     let cut = Cut::new(op, x, pair.contains(&Scalar::Bf16), target.multiprocessors);
     let kept = GroupNormPlan::of(op, x, (pair, 1), (target.multiprocessors, target.shared));
@@ -90,7 +90,7 @@ pub(crate) fn select_backward<'a>(
     backward: &'a GroupNormBackward,
     x: &'a Shape,
     scalars: &Scalars,
-    target: Target,
+    target: Gpu,
 ) -> Selected<'a> {
     let op = &backward.forward;
     let pair = [scalars.inputs[0], scalars.inputs[backward.cotangent()]];
@@ -117,7 +117,7 @@ pub(crate) fn activation_number(activation: Activation) -> u32 {
     }
 }
 
-fn lower(op: &GroupNorm, shape: &Shape, Algorithm { kept, cut }: Algorithm, io: &Io, to: &mut Lowering) {
+fn lower(op: &GroupNorm, shape: &Shape, Algorithm { kept, cut }: Algorithm, io: &OpIo, to: &mut Lowering) {
     let (x, y) = (io.inputs[0], io.outputs[0]);
     let offset = op.offset.then(|| io.inputs[3]);
     let shift = op.shift.then(|| io.inputs[3 + usize::from(op.offset)]);
@@ -188,10 +188,10 @@ fn passes(parameters: Parameters, [first, second]: [String; 2], cut: Cut, to: &m
     let shape = (cut.grid(), cut.threads(), 0);
     let parameters = parameters.restrict();
     if cut.chunks == 1 {
-        to.launch_with(File::GroupNorm, parameters, first + &second, shape);
+        to.launch_with(KernelFile::GroupNorm, parameters, first + &second, shape);
     } else {
-        to.launch_with(File::GroupNorm, parameters.clone(), first, shape);
-        to.launch_with(File::GroupNorm, parameters, second, shape);
+        to.launch_with(KernelFile::GroupNorm, parameters.clone(), first, shape);
+        to.launch_with(KernelFile::GroupNorm, parameters, second, shape);
     }
 }
 
@@ -235,7 +235,7 @@ fn lower_backward(
     backward: &GroupNormBackward,
     shape: &Shape,
     Algorithm { kept, cut }: Algorithm,
-    io: &Io,
+    io: &OpIo,
     to: &mut Lowering,
 ) {
     let op = &backward.forward;
@@ -279,5 +279,5 @@ fn lower_backward(
         .writes("dscale", io.outputs[1])
         .writes("dbias", io.outputs[2])
         .writes("doffset", op.offset.then(|| io.outputs[3]));
-    to.launch(File::GroupNorm, parameters, body, [(3 * cut.channels).div_ceil(32) as u32, 1, 1]);
+    to.launch(KernelFile::GroupNorm, parameters, body, [(3 * cut.channels).div_ceil(32) as u32, 1, 1]);
 }

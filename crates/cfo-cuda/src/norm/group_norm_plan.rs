@@ -1,7 +1,7 @@
 //! Group normalisation that reads its fields from memory once and keeps them in shared memory. Clusters of blocks
 //! process small samples. A persistent kernel processes large ones: teams of blocks take one sample after another.
 
-use crate::program::{File, Scalar};
+use crate::program::{KernelFile, Scalar};
 use cfo_engine::Shape;
 use cfo_engine::ops::GroupNorm;
 
@@ -89,10 +89,10 @@ impl GroupNormPlan {
         })
     }
 
-    pub(crate) fn file(&self) -> File {
+    pub(crate) fn file(&self) -> KernelFile {
         match self {
-            Self::Cluster { .. } => File::GroupNormCluster,
-            Self::Persistent { .. } => File::GroupNormPersistent,
+            Self::Cluster { .. } => KernelFile::GroupNormCluster,
+            Self::Persistent { .. } => KernelFile::GroupNormPersistent,
         }
     }
 

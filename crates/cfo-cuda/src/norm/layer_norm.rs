@@ -2,7 +2,7 @@
 //! backward pass, after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
-use crate::program::{File, Io, Lowering, Parameters, Selected, Target, vector};
+use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Selected, vector};
 use cfo_engine::Shape;
 
 fn sizes(x: &Shape) -> [usize; 3] {
@@ -21,13 +21,13 @@ fn sums(op: &LayerNormBackward) -> usize {
 }
 
 /// Selects the backward operation, with scratch memory for the sums of each block.
-pub(crate) fn select_backward<'a>(op: &'a LayerNormBackward, x: &'a Shape, target: Target) -> Selected<'a> {
+pub(crate) fn select_backward<'a>(op: &'a LayerNormBackward, x: &'a Shape, target: Gpu) -> Selected<'a> {
     let [batch, _, width] = sizes(x);
     let chunks = chunks(x, target.multiprocessors);
     Selected::new(4 * batch * chunks * sums(op) * width, move |io, to| lower_backward(op, x, chunks, io, to))
 }
 
-pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &OpIo, to: &mut Lowering) {
     let [batch, tokens, width] = sizes(x);
     let all = batch * tokens;
     let mut inputs = io.inputs.iter().copied();
@@ -50,10 +50,10 @@ pub(crate) fn lower(op: &LayerNorm, x: &Shape, io: &Io, to: &mut Lowering) {
         op.residual
     );
     let grid = [all.div_ceil(8) as u32, 1, 1];
-    to.launch(File::LayerNorm, parameters, body, grid);
+    to.launch(KernelFile::LayerNorm, parameters, body, grid);
 }
 
-fn lower_backward(op: &LayerNormBackward, x: &Shape, chunks: usize, io: &Io, to: &mut Lowering) {
+fn lower_backward(op: &LayerNormBackward, x: &Shape, chunks: usize, io: &OpIo, to: &mut Lowering) {
     let [batch, tokens, width] = sizes(x);
     let mut inputs = io.inputs.iter().copied();
     let mut input = |there: bool| there.then(|| inputs.next().expect("an input for each part"));
@@ -79,5 +79,5 @@ fn lower_backward(op: &LayerNormBackward, x: &Shape, chunks: usize, io: &Io, to:
         op.gated
     );
     let grid = [chunks as u32, batch as u32, 1];
-    to.launch(File::LayerNorm, parameters, body, grid);
+    to.launch(KernelFile::LayerNorm, parameters, body, grid);
 }

@@ -1,18 +1,18 @@
 //! Sums over all ranks, in single precision.
 
 use super::layout::copy_value;
-use crate::program::{Io, Lowering, Scalar, Work};
+use crate::program::{GpuWork, Lowering, OpIo, Scalar};
 use crate::runtime::nccl::Message;
 
 /// With one rank: copies every input to the output with its index.
-pub(crate) fn alone(io: &Io, to: &mut Lowering) {
+pub(crate) fn alone(io: &OpIo, to: &mut Lowering) {
     for (&x, &y) in io.inputs.iter().zip(&io.outputs) {
         copy_value(x, y, to);
     }
 }
 
 /// Sums all inputs in one message; rounded values are first converted to single precision.
-pub(crate) fn lower(io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(io: &OpIo, to: &mut Lowering) {
     let mut messages = Vec::new();
     for (&x, &y) in io.inputs.iter().zip(&io.outputs) {
         let from = match x.scalar {
@@ -24,5 +24,5 @@ pub(crate) fn lower(io: &Io, to: &mut Lowering) {
         };
         messages.push(Message { from, to: y.address, count: y.count });
     }
-    to.append(Work::AllReduce(messages));
+    to.append(GpuWork::AllReduce(messages));
 }

@@ -1,7 +1,7 @@
 //! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In
 //! other precisions a thread computes a row.
 
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Selected, Target};
+use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected};
 use cfo_engine::Shape;
 
 /// Number of threads per block, except with whole heads in shared memory.
@@ -22,12 +22,12 @@ fn rows_shared(
     heads: usize,
     [_, tokens, head]: [usize; 3],
     scalar: Scalar,
-) -> (File, &'static str, String, usize) {
+) -> (KernelFile, &'static str, String, usize) {
     match scalar == Scalar::Bf16 && head % 16 == 0 && head <= 128 {
-        true => (File::AttentionTiles, "_tiles", format!("{tokens}u, {heads}u, {head}"), ROWS),
+        true => (KernelFile::AttentionTiles, "_tiles", format!("{tokens}u, {heads}u, {head}"), ROWS),
         false => {
             let numbers = format!("{}, {tokens}u, {heads}u, {head}, {THREADS}", scalar.name());
-            (File::Attention, "", numbers, THREADS as usize)
+            (KernelFile::Attention, "", numbers, THREADS as usize)
         }
     }
 }
@@ -65,12 +65,7 @@ impl WholeHeads {
 }
 
 /// Selects the backward operation: whole heads in shared memory, or with scratch memory for a number per query.
-pub(crate) fn select_backward(
-    heads: usize,
-    qkv: &Shape,
-    scalar: Scalar,
-    target: Target,
-) -> Selected<'static> {
+pub(crate) fn select_backward(heads: usize, qkv: &Shape, scalar: Scalar, target: Gpu) -> Selected<'static> {
     let all @ [batch, tokens, _] = sizes(heads, qkv);
     match WholeHeads::of(all, scalar, target.shared) {
         Some(whole) => Selected::new(0, move |io, to| lower_whole_backward(heads, all, &whole, io, to)),
@@ -81,7 +76,7 @@ pub(crate) fn select_backward(
     }
 }
 
-pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(heads: usize, qkv: &Shape, io: &OpIo, to: &mut Lowering) {
     let all @ [batch, tokens, head] = sizes(heads, qkv);
     let scalar = io.inputs[0].scalar;
     let scale = (1.0 / (head as f64).sqrt()) as f32;
@@ -95,7 +90,7 @@ pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
         let (threads, shared) = whole.forward;
         let (shape, resident) =
             (([(batch * heads) as u32, 1, 1], threads, shared), WholeHeads::RESIDENT[0] / threads);
-        to.launch_resident(File::AttentionHeads, parameters, body, shape, resident);
+        to.launch_resident(KernelFile::AttentionHeads, parameters, body, shape, resident);
         return;
     }
     let (file, suffix, numbers, rows) = rows_shared(heads, all, scalar);
@@ -104,7 +99,7 @@ pub(crate) fn lower(heads: usize, qkv: &Shape, io: &Io, to: &mut Lowering) {
     to.launch_with(file, parameters, body, (grid, THREADS, 0));
 }
 
-fn lower_backward(heads: usize, all: [usize; 3], io: &Io, to: &mut Lowering) {
+fn lower_backward(heads: usize, all: [usize; 3], io: &OpIo, to: &mut Lowering) {
     let [batch, tokens, head] = all;
     let scale = (1.0 / (head as f64).sqrt()) as f32;
     let (file, suffix, numbers, rows) = rows_shared(heads, all, io.inputs[0].scalar);
@@ -132,7 +127,7 @@ fn lower_whole_backward(
     heads: usize,
     [batch, tokens, head]: [usize; 3],
     whole: &WholeHeads,
-    io: &Io,
+    io: &OpIo,
     to: &mut Lowering,
 ) {
     let scale = (1.0 / (head as f64).sqrt()) as f32;
@@ -151,5 +146,5 @@ fn lower_whole_backward(
         "attention_heads_backward<{tokens}u, {heads}u, {head}, {}u>(qkv, out, peaks, dout, dqkv, scale, units);",
         whole.step
     );
-    to.launch_with(File::AttentionHeads, parameters, body, ([blocks, 1, 1], threads, shared));
+    to.launch_with(KernelFile::AttentionHeads, parameters, body, ([blocks, 1, 1], threads, shared));
 }

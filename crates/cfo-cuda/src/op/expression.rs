@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::program::{File, Io, Lowering, Parameters, Scalar, blocks};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, blocks};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Binary, Expression, Line, Unary, View};
 
@@ -16,12 +16,12 @@ pub(crate) fn in_place(expression: &Expression, same: impl Fn(usize, usize) -> b
     alone.then_some(position)
 }
 
-pub(crate) fn lower(expression: &Expression, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(expression: &Expression, io: &OpIo, to: &mut Lowering) {
     let half = io.inputs.iter().chain(&io.outputs).any(|value| value.scalar == Scalar::Bf16);
     let width = width(expression, half);
     let total = expression.shape.len() / width;
     let parameters = Parameters::new().reads_all("in", &io.inputs).writes("out", io.outputs[0]);
-    to.launch(File::Prelude, parameters, body(expression, width, total), blocks(total));
+    to.launch(KernelFile::Prelude, parameters, body(expression, width, total), blocks(total));
 }
 
 /// Number of elements per thread: neighbours along the last axis that are contiguous or broadcast in every operand.

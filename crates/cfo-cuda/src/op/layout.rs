@@ -1,14 +1,14 @@
 //! Concatenation, embedding and gathering: one pass over the result.
 
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Value, blocks, vector};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Value, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
 
-fn any_half(io: &Io) -> bool {
+fn any_half(io: &OpIo) -> bool {
     io.inputs.iter().chain(&io.outputs).any(|value| value.scalar == Scalar::Bf16)
 }
 
-pub(crate) fn embed(op: &Embed, input: &Shape, io: &Io, to: &mut Lowering) {
+pub(crate) fn embed(op: &Embed, input: &Shape, io: &OpIo, to: &mut Lowering) {
     let inner: usize = input.axes()[op.axis + 1..].iter().product();
     let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
     let (x, y) = (io.inputs[0], io.outputs[0]);
@@ -26,7 +26,7 @@ store<{v}>(y + at * {v}u, value);",
         end = start + width,
     );
     let parameters = Parameters::new().reads("x", x).writes("y", y);
-    to.launch(File::Prelude, parameters, body, blocks(total));
+    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
 }
 
 /// Code that concatenates `v` numbers of values, from number `at v` on, into `value`. The values are `x0`, `x1`, ...
@@ -56,7 +56,7 @@ pub(crate) fn side_by_side(widths: &[usize], biased: &[bool], v: usize) -> Strin
 }
 
 /// Concatenates values with rows of the given widths; a row of numbers is added to those that are `biased`.
-pub(crate) fn concat(widths: &[usize], biased: &[bool], io: &Io, to: &mut Lowering) {
+pub(crate) fn concat(widths: &[usize], biased: &[bool], io: &OpIo, to: &mut Lowering) {
     let y = io.outputs[0];
     let v = vector(any_half(io), widths.to_vec());
     let total = y.count / v;
@@ -68,11 +68,11 @@ float value[{v}];
         side_by_side(widths, biased, v)
     );
     let parameters = Parameters::new().reads_all("x", &io.inputs).writes("y", y);
-    to.launch(File::Prelude, parameters, body, blocks(total));
+    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
 }
 
 /// Rows of a table by index; an index past the end gives the last row.
-pub(crate) fn gather(table: &Shape, io: &Io, to: &mut Lowering) {
+pub(crate) fn gather(table: &Shape, io: &OpIo, to: &mut Lowering) {
     let rows = table.axes()[0];
     let size = table.len() / rows.max(1);
     let (x, y) = (io.inputs[0], io.outputs[0]);
@@ -92,7 +92,7 @@ store<{v}>(y + at * {v}u, value);",
         last = rows - 1,
     );
     let parameters = Parameters::new().reads("x", x).reads("index", io.inputs[1]).writes("y", y);
-    to.launch(File::Prelude, parameters, body, blocks(total));
+    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
 }
 
 /// Copies the first input to the first output, unless they share memory.
@@ -109,5 +109,5 @@ float value[{v}];
 load<{v}>(x + at * {v}u, value);
 store<{v}>(y + at * {v}u, value);"
     );
-    to.launch(File::Prelude, Parameters::new().reads("x", x).writes("y", y), body, blocks(total));
+    to.launch(KernelFile::Prelude, Parameters::new().reads("x", x).writes("y", y), body, blocks(total));
 }

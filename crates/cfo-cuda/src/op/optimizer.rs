@@ -1,6 +1,6 @@
 //! Gradient norm, Adam, assignment, counters. Many tensors are processed in one launch over a table of pieces.
 
-use crate::program::{Argument, File, Io, Lowering, Parameters, Scalar, Selected, Value, blocks};
+use crate::program::{Argument, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, Value, blocks};
 use cfo_engine::ops::{Adam, Schedule};
 
 /// Number of elements per block; `PIECE` in the kernels.
@@ -44,7 +44,7 @@ pub(crate) fn select_norm(lengths: impl Iterator<Item = usize>) -> Selected<'sta
     Selected::new(4 * lengths.map(|length| length.div_ceil(PIECE)).sum::<usize>(), global_norm)
 }
 
-fn global_norm(io: &Io, to: &mut Lowering) {
+fn global_norm(io: &OpIo, to: &mut Lowering) {
     let slots: Vec<Slot> = io.inputs.iter().map(|&value| gradient(value)).collect();
     let ([rows, pieces], blocks) = tables(&slots, to);
     let body = "global_norm(slots, pieces, blocks, y, partial, ticket);".to_owned();
@@ -56,11 +56,11 @@ fn global_norm(io: &Io, to: &mut Lowering) {
         .writes("y", io.outputs[0])
         .scratch("partial", io.scratch)
         .tickets("ticket", ticket);
-    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
+    to.launch(KernelFile::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
 /// Appends one step of Adam; `advances`: whether the counter is incremented too.
-pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
+pub(crate) fn adam(op: &Adam, advances: bool, io: &OpIo, to: &mut Lowering) {
     let config = &op.config;
     let slots: Vec<Slot> = io.inputs[op.leading()..]
         .chunks(op.stride())
@@ -113,7 +113,7 @@ pub(crate) fn adam(op: &Adam, advances: bool, io: &Io, to: &mut Lowering) {
         .reads("norm", config.clip.map(|_| io.inputs[1]))
         .u32("blocks", blocks as u32)
         .tickets("ticket", ticket);
-    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
+    to.launch(KernelFile::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
 /// Appends the rounding of single-precision tensors to bf16 copies: `(from, to, count)`.
@@ -129,10 +129,10 @@ pub(crate) fn round_copies(copies: &[(u64, u64, usize)], to: &mut Lowering) {
     let parameters =
         Parameters::new().with("const Slot*", "slots", rows).with("const Piece*", "pieces", pieces);
     let body = "round_copies(slots, pieces);".to_owned();
-    to.launch(File::Optimizer, parameters, body, [blocks as u32, 1, 1]);
+    to.launch(KernelFile::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
 
-pub(crate) fn assign(io: &Io, to: &mut Lowering) {
+pub(crate) fn assign(io: &OpIo, to: &mut Lowering) {
     let (target, value) = (io.inputs[0], io.inputs[1]);
     let convert = match target.scalar {
         Scalar::F32 => "real(x[at])",
@@ -143,10 +143,10 @@ pub(crate) fn assign(io: &Io, to: &mut Lowering) {
         target.count
     );
     let parameters = Parameters::new().writes("y", target).reads("x", value);
-    to.launch(File::Prelude, parameters, body, blocks(target.count));
+    to.launch(KernelFile::Prelude, parameters, body, blocks(target.count));
 }
 
-pub(crate) fn advance(io: &Io, to: &mut Lowering) {
+pub(crate) fn advance(io: &OpIo, to: &mut Lowering) {
     let body = "if (threadIdx.x == 0) *counter += 1u;".to_owned();
-    to.launch(File::Prelude, Parameters::new().writes("counter", io.inputs[0]), body, [1, 1, 1]);
+    to.launch(KernelFile::Prelude, Parameters::new().writes("counter", io.inputs[0]), body, [1, 1, 1]);
 }

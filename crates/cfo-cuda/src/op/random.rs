@@ -1,9 +1,9 @@
 //! Philox numbers, equal to those of the CPU.
 
-use crate::program::{File, Io, Lowering, Parameters, blocks};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, blocks};
 use cfo_engine::ops::{Distribution, Numbering, Random};
 
-pub(crate) fn lower(op: &Random, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(op: &Random, io: &OpIo, to: &mut Lowering) {
     let y = io.outputs[0];
     let normal = op.distribution == Distribution::Normal;
     let rows = op.shape.axes().first().copied().unwrap_or(1).max(1);
@@ -24,5 +24,5 @@ pub(crate) fn lower(op: &Random, io: &Io, to: &mut Lowering) {
         .u32("key0", op.seed as u32)
         .u32("key1", (op.seed >> 32) as u32)
         .u32("first", first);
-    to.launch(File::Random, parameters, body, blocks(rows * size.div_ceil(4)));
+    to.launch(KernelFile::Random, parameters, body, blocks(rows * size.div_ceil(4)));
 }

@@ -3,7 +3,7 @@
 use crate::op::expression;
 use crate::program::instruction::Sum;
 use crate::program::{
-    Argument, File, Io, Lowering, Parameters, Scalar, Selected, Target, Value, blocks, vector,
+    Argument, Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, Value, blocks, vector,
 };
 use cfo_engine::Shape;
 
@@ -70,7 +70,7 @@ fn groups(op: &Sum, input: &Shape) -> Vec<(bool, usize)> {
 }
 
 /// Selects the algorithm of a sum, with scratch memory for partial sums in single precision.
-pub(crate) fn select<'a>(op: &'a Sum, input: &Shape, target: Target) -> Selected<'a> {
+pub(crate) fn select<'a>(op: &'a Sum, input: &Shape, target: Gpu) -> Selected<'a> {
     let algorithm = SumAlgorithm::of(op, input, target.multiprocessors);
     let scratch = match algorithm {
         SumAlgorithm::Columns { outer, kept, chunks, .. } if chunks > 1 => 4 * outer * kept * chunks,
@@ -89,7 +89,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(op: &Sum, io: &Io) -> Self {
+    fn of(op: &Sum, io: &OpIo) -> Self {
         let inputs = &io.inputs;
         let parameters = Parameters::new().reads_all("in", inputs);
         let half = inputs.iter().any(|input| input.scalar == Scalar::Bf16);
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
+fn lower(op: &Sum, algorithm: SumAlgorithm, io: &OpIo, to: &mut Lowering) {
     let y = io.outputs[0];
     let source = Source::of(op, io);
     let parameters = |tickets: Argument| {
@@ -136,7 +136,7 @@ fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
                     "sum_columns<Source, {name}, {width}, {lanes}, {outer}u, {reduced}u, {kept}u, {chunks}u>(source, y, partial, tickets);"
                 );
             let grid = [across as u32, chunks as u32, outer as u32];
-            to.launch(File::Reduce, parameters(tickets), body, grid);
+            to.launch(KernelFile::Reduce, parameters(tickets), body, grid);
         }
         SumAlgorithm::Rows { kept, reduced, chunks } if kept < 65_536 => {
             let width = vector(source.half, [reduced]);
@@ -145,17 +145,17 @@ fn lower(op: &Sum, algorithm: SumAlgorithm, io: &Io, to: &mut Lowering) {
                 + &format!(
                     "sum_rows<Source, {name}, {width}, {kept}u, {reduced}u, {chunks}u>(source, y, partial, tickets);"
                 );
-            to.launch(File::Reduce, parameters(tickets), body, [chunks as u32, kept as u32, 1]);
+            to.launch(KernelFile::Reduce, parameters(tickets), body, [chunks as u32, kept as u32, 1]);
         }
         SumAlgorithm::Rows { kept, reduced, .. } | SumAlgorithm::ShortRows { kept, reduced } => {
             let body = source.object(&io.inputs, 1)
                 + &format!("sum_short_rows<Source, {name}, {kept}u, {reduced}u>(source, y);");
             let grid = [kept.div_ceil(8) as u32, 1, 1];
-            to.launch(File::Reduce, parameters(0u64.into()), body, grid);
+            to.launch(KernelFile::Reduce, parameters(0u64.into()), body, grid);
         }
         SumAlgorithm::General(groups) => {
             let body = source.object(&io.inputs, 1) + &general(&groups, y.scalar);
-            to.launch(File::Prelude, parameters(0u64.into()), body, blocks(y.count));
+            to.launch(KernelFile::Prelude, parameters(0u64.into()), body, blocks(y.count));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Resampling and its transpose, both as a gather.
 
-use crate::program::{File, Io, Lowering, Parameters, Scalar, blocks, vector};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::ResampleMode;
 
@@ -10,7 +10,7 @@ pub(crate) fn lower(
     mode: ResampleMode,
     (old, new): (&Shape, &Shape),
     backward: bool,
-    io: &Io,
+    io: &OpIo,
     to: &mut Lowering,
 ) {
     let ([h, w, c], [hn, wn]) = ([1, 2, 3].map(|axis| old.axes()[axis]), [1, 2].map(|axis| new.axes()[axis]));
@@ -25,5 +25,5 @@ pub(crate) fn lower(
         y.scalar.name(),
         mode == ResampleMode::Bilinear
     );
-    to.launch(File::Resample, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
+    to.launch(KernelFile::Resample, Parameters::new().reads("x", x).writes("y", y), body, blocks(count));
 }

@@ -1,6 +1,6 @@
 //! The batch sampler: one launch that draws samples, computes weights and gathers.
 
-use crate::program::{File, Io, Lowering, Parameters};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters};
 use cfo_engine::Shape;
 use cfo_engine::ops::{PathData, SamplePath};
 use cfo_numerics::{DrawBy, Path};
@@ -24,7 +24,7 @@ fn point(by: DrawBy) -> &'static str {
 }
 
 /// The parameters of all kernels of samples: the tensors, the number of trajectories and the keys of the random numbers.
-fn parameters(op: &SamplePath, offsets: &Shape, io: &Io) -> Parameters {
+fn parameters(op: &SamplePath, offsets: &Shape, io: &OpIo) -> Parameters {
     let inputs = ["values", "times", "offsets", "counter"];
     let outputs = ["time", "state", "target", "chosen", "instants", "lengths"];
     Parameters::new()
@@ -36,7 +36,7 @@ fn parameters(op: &SamplePath, offsets: &Shape, io: &Io) -> Parameters {
         .u32("key1", (op.draw.seed >> 32) as u32)
 }
 
-pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, to: &mut Lowering) {
+pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &OpIo, to: &mut Lowering) {
     let size = values.len() / values.axes()[0].max(1);
     if let PathData::Window { intervals } = op.draw.data {
         return windows(op, (intervals, size), offsets, io, to);
@@ -72,17 +72,23 @@ pub(crate) fn lower(op: &SamplePath, values: &Shape, offsets: &Shape, io: &Io, t
         let threads = size.next_power_of_two().clamp(32, 256);
         let across = size.div_ceil(EACH * threads) as u32;
         let grid = [across, frames as u32, op.batch as u32];
-        return to.launch_with(File::SamplePath, parameters, body, (grid, threads as u32, 0));
+        return to.launch_with(KernelFile::SamplePath, parameters, body, (grid, threads as u32, 0));
     }
     let body = format!(
         "sample_{kind}<{scalar}, {smoothness}, {stencil}, {draws}, {noisy}, {size}u, {last}u, {staged}u>(values, times, offsets, counter, \
          time, state, target, chosen, trajectories, stream, key0, key1, amplitude, exponent, decay, first);"
     );
-    to.launch_with(File::SamplePath, parameters, body, (grid, threads, 0));
+    to.launch_with(KernelFile::SamplePath, parameters, body, (grid, threads, 0));
 }
 
 /// Windows of snapshots: one thread for every four elements of a sample's field.
-fn windows(op: &SamplePath, (intervals, size): (usize, usize), offsets: &Shape, io: &Io, to: &mut Lowering) {
+fn windows(
+    op: &SamplePath,
+    (intervals, size): (usize, usize),
+    offsets: &Shape,
+    io: &OpIo,
+    to: &mut Lowering,
+) {
     let scalar = io.outputs[1].scalar.name();
     let parameters = parameters(op, offsets, io).u32("first", op.draw.first);
     let (threads, staged) = (128, op.staged);
@@ -92,5 +98,5 @@ fn windows(op: &SamplePath, (intervals, size): (usize, usize), offsets: &Shape, 
         "sample_windows<{scalar}, {intervals}u, {size}u, {batch}u, {staged}>(values, times, offsets, counter, \
          time, state, target, chosen, instants, lengths, trajectories, stream, key0, key1, first);"
     );
-    to.launch_with(File::SamplePath, parameters, body, (grid, threads as u32, 0));
+    to.launch_with(KernelFile::SamplePath, parameters, body, (grid, threads as u32, 0));
 }

@@ -1,6 +1,6 @@
 //! Wavelet transforms: a launch for each level and axis, alternating between two buffers.
 
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Selected, blocks, vector};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Wavelet, WaveletTransform};
 
@@ -9,7 +9,7 @@ pub(crate) fn select<'a>(op: &'a WaveletTransform, shape: &'a Shape) -> Selected
     Selected::new(4 * shape.len(), move |io, to| lower(op, shape, io, to))
 }
 
-fn lower(op: &WaveletTransform, shape: &Shape, io: &Io, to: &mut Lowering) {
+fn lower(op: &WaveletTransform, shape: &Shape, io: &OpIo, to: &mut Lowering) {
     let [h, w, c] = [1, 2, 3].map(|axis| shape.axes()[axis]);
     let (x, y) = (io.inputs[0], io.outputs[0]);
     let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
@@ -51,7 +51,7 @@ fn lower(op: &WaveletTransform, shape: &Shape, io: &Io, to: &mut Lowering) {
             .with(&format!("const {source}*"), "x", from.0)
             .with(&format!("{target}*"), "y", into)
             .with("const float*", "taps", table);
-        to.launch(File::Wavelet, parameters, body, blocks(count));
+        to.launch(KernelFile::Wavelet, parameters, body, blocks(count));
         from = (into, y.scalar);
     }
 }

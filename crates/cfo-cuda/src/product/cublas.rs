@@ -103,7 +103,7 @@ macro_rules! call {
 }
 
 /// A product with its descriptors and its algorithm.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedProduct {
     context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
@@ -114,11 +114,11 @@ pub(crate) struct Prepared {
 }
 
 // SAFETY: descriptors are only read after construction, by one thread at a time.
-unsafe impl Send for Prepared {}
+unsafe impl Send for PreparedProduct {}
 // SAFETY: as above.
-unsafe impl Sync for Prepared {}
+unsafe impl Sync for PreparedProduct {}
 
-impl Drop for Prepared {
+impl Drop for PreparedProduct {
     fn drop(&mut self) {
         // SAFETY: each was created or is null, which the library accepts.
         unsafe {
@@ -141,7 +141,7 @@ fn data_type(scalar: Scalar) -> sys::cudaDataType_t {
     }
 }
 
-impl Prepared {
+impl PreparedProduct {
     pub(crate) fn new(context: &Arc<Context>, product: Product, workspace: &Allocation) -> Result<Self> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         context.enter()?;

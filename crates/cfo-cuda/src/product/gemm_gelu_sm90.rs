@@ -4,7 +4,7 @@
 
 use crate::product::matmul::Extra;
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, Target};
+use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars};
 use cfo_engine::ops::Activation;
 
 /// Number of columns of the short matrix that a block keeps; `WIDE` in the kernel.
@@ -53,7 +53,7 @@ pub(crate) struct GeluProduct {
 
 impl GeluProduct {
     /// Chooses the kernel; `None` if it does not support the product or the device.
-    pub(crate) fn of(op: &MatMul, scalars: &Scalars, target: Target) -> Option<Self> {
+    pub(crate) fn of(op: &MatMul, scalars: &Scalars, target: Gpu) -> Option<Self> {
         if !target.warpgroups || !fits(op) {
             return None;
         }
@@ -73,7 +73,7 @@ impl GeluProduct {
     }
 
     /// Appends the product with its epilogue.
-    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
         let Self { shares, shared } = self;
         let panels = op.columns / WIDE;
         let body = format!(
@@ -97,6 +97,6 @@ impl GeluProduct {
             .scratch("partial", io.scratch)
             .tickets("tickets", tickets);
         let grid = [(panels * shares) as u32, 1, 1];
-        to.launch_with(File::GemmGeluSm90, parameters, body, (grid, THREADS, shared as u32));
+        to.launch_with(KernelFile::GemmGeluSm90, parameters, body, (grid, THREADS, shared as u32));
     }
 }

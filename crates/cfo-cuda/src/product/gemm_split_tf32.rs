@@ -11,7 +11,7 @@
 use crate::norm::group_norm::activation_number;
 use crate::product::matmul::{Extra, batch_stride, batches};
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, Target, Value};
+use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars, Value};
 use cfo_engine::Precision;
 use cfo_engine::ops::{Activation, Operand};
 
@@ -100,7 +100,7 @@ fn batch(op: &MatMul) -> Option<usize> {
 
 impl SplitProduct {
     /// Chooses an algorithm; `None` if the product is not supported. A gradient needs scratch memory.
-    pub(crate) fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Target) -> Option<Self> {
+    pub(crate) fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Gpu) -> Option<Self> {
         let single = scalars.inputs.iter().chain(&scalars.outputs).all(|&scalar| scalar == Scalar::F32);
         if target.precision != Precision::F32 || !target.warpgroups || op.extras.totals || !single {
             return None;
@@ -132,7 +132,7 @@ impl SplitProduct {
     }
 
     /// Appends the product with its epilogue.
-    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+    pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
         let aligned = |value: &Value| value.address.is_multiple_of(16);
         assert!(io.inputs.iter().chain(&io.outputs).all(aligned), "values start where the planner put them");
         match self.kind {
@@ -145,7 +145,7 @@ impl SplitProduct {
     }
 
     /// The algorithm for many rows with a matrix of moderate size.
-    fn resident(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
+    fn resident(&self, op: &MatMul, target: Gpu) -> Option<SplitAlgorithm> {
         let terms = op.inner.is_multiple_of(32) && op.inner <= HELD || op.inner == 2 * HELD;
         // Operands of the epilogue are in shared memory as well.
         let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
@@ -163,7 +163,7 @@ impl SplitProduct {
     }
 
     /// The algorithm for gradients of weights over many rows.
-    fn wgrad(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
+    fn wgrad(&self, op: &MatMul, target: Gpu) -> Option<SplitAlgorithm> {
         let plain = op.activation == Activation::Identity && !op.bias && !op.keep_input;
         let bare = plain && Extras { sums: false, ..op.extras } == Extras::default();
         let turned = !self.a.along && !self.b.along && self.a.vector == 4 && self.b.vector == 4;
@@ -180,7 +180,7 @@ impl SplitProduct {
     }
 
     /// The algorithm for batches of small GEMMs, for which the library launches too few blocks.
-    fn tiles(&self, op: &MatMul, target: Target) -> Option<SplitAlgorithm> {
+    fn tiles(&self, op: &MatMul, target: Gpu) -> Option<SplitAlgorithm> {
         let middle = |n: usize| (32..=512).contains(&n);
         let gradient = !self.a.along && !self.b.along;
         let work = op.rows * op.inner * op.columns * self.batch;
@@ -204,7 +204,7 @@ fn outputs_vector(op: &MatMul) -> usize {
 
 const OPERANDS: &str = "Operands{a, b, bias, add, slope, kept, y, sums, partial}";
 
-fn parameters(extra: &Extra, io: &Io) -> Parameters {
+fn parameters(extra: &Extra, io: &OpIo) -> Parameters {
     Parameters::new()
         .reads("a", io.inputs[0])
         .reads("b", io.inputs[1])
@@ -248,7 +248,7 @@ fn resident(
     form: &SplitProduct,
     (columns, groups): (usize, usize),
     extra: &Extra,
-    io: &Io,
+    io: &OpIo,
     to: &mut Lowering,
 ) {
     let (a, b, epilogue) = (form.a.text(), form.b.text(), epilogue(op, form.batch));
@@ -260,28 +260,33 @@ fn resident(
     let blocks = op.rows.div_ceil(ROWS * groups).min(most);
     let grid = [blocks as u32, across as u32, form.batch as u32];
     to.launch_with(
-        File::GemmSplitTf32Resident,
+        KernelFile::GemmSplitTf32Resident,
         parameters(extra, io),
         body,
         (grid, 128 * groups as u32, shared as u32),
     );
 }
 
-fn wgrad(op: &MatMul, form: &SplitProduct, chunks: usize, extra: &Extra, io: &Io, to: &mut Lowering) {
+fn wgrad(op: &MatMul, form: &SplitProduct, chunks: usize, extra: &Extra, io: &OpIo, to: &mut Lowering) {
     let (a, b) = (form.a.text(), form.b.text());
     let body = format!("wgrad_product<{}, {a}, {b}, {}>({OPERANDS});", sizes(op, chunks), op.extras.sums);
     let grid = [op.columns.div_ceil(ACROSS), op.rows.div_ceil(ACROSS), form.batch * chunks].map(|n| n as u32);
     // Two buffers of one factor in two parts, and three of both factors as loaded.
     let shared = 4 * TERMS * ACROSS * (2 * 2 + 3 * 2);
-    to.launch_with(File::GemmSplitTf32Resident, parameters(extra, io), body, (grid, 256, shared as u32));
+    to.launch_with(
+        KernelFile::GemmSplitTf32Resident,
+        parameters(extra, io),
+        body,
+        (grid, 256, shared as u32),
+    );
     let count = form.batch * op.rows * op.columns;
     let sums = if op.extras.sums { op.columns } else { 0 };
     let body = format!("wgrad_gather<{chunks}u, {count}u, {sums}u>(partial, y, sums);");
     let grid = [(count + sums).div_ceil(128) as u32, 1, 1];
-    to.launch(File::GemmSplitTf32Resident, parameters(extra, io), body, grid);
+    to.launch(KernelFile::GemmSplitTf32Resident, parameters(extra, io), body, grid);
 }
 
-fn tiles(op: &MatMul, form: &SplitProduct, cut: Cut, extra: &Extra, io: &Io, to: &mut Lowering) {
+fn tiles(op: &MatMul, form: &SplitProduct, cut: Cut, extra: &Extra, io: &OpIo, to: &mut Lowering) {
     let Cut { sides: [m, n], warps: [down, across], stages, resident } = cut;
     let body = format!(
         "split_product<Cut<{m}, {n}, {down}, {across}, {stages}>, {}, {}, {}, {}>({OPERANDS});",
@@ -292,5 +297,5 @@ fn tiles(op: &MatMul, form: &SplitProduct, cut: Cut, extra: &Extra, io: &Io, to:
     );
     let grid = [op.columns.div_ceil(n), op.rows.div_ceil(m), form.batch].map(|n| n as u32);
     let shape = (grid, (32 * down * across) as u32, (4 * TERMS * (m + n) * stages) as u32);
-    to.launch_resident(File::GemmSplitTf32, parameters(extra, io), body, shape, resident);
+    to.launch_resident(KernelFile::GemmSplitTf32, parameters(extra, io), body, shape, resident);
 }

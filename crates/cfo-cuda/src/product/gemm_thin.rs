@@ -2,7 +2,7 @@
 //! the long side once.
 
 use crate::program::instruction::{Extras, MatMul};
-use crate::program::{File, Io, Lowering, Parameters, Scalar, Scalars, vector};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars, vector};
 use cfo_engine::ops::Activation;
 
 /// Maximum number of elements of a short side, and minimum of a long one.
@@ -126,7 +126,7 @@ impl ThinProduct {
     }
 
     /// Appends the product.
-    pub(crate) fn lower(self, op: &MatMul, io: &Io, to: &mut Lowering) {
+    pub(crate) fn lower(self, op: &MatMul, io: &OpIo, to: &mut Lowering) {
         match self {
             Self::Columns { width, lanes } => thin_columns(op, (width, lanes), io, to),
             Self::Terms { width, lanes } => thin_terms(op, (width, lanes), io, to),
@@ -137,29 +137,29 @@ impl ThinProduct {
 }
 
 /// Parameters of a product with a bias, and their types.
-fn interface(op: &MatMul, io: &Io) -> (Parameters, String) {
+fn interface(op: &MatMul, io: &OpIo) -> (Parameters, String) {
     let bias = if op.bias { io.inputs[2] } else { io.inputs[1] };
     let [a, b, y] = [io.inputs[0], io.inputs[1], io.outputs[0]];
     let types = [a, b, bias, y].map(|value| value.scalar.name()).join(", ");
     (Parameters::new().reads("a", a).reads("b", b).reads("bias", bias).writes("y", y), types)
 }
 
-fn thin_columns(op: &MatMul, (width, lanes): (usize, usize), io: &Io, to: &mut Lowering) {
+fn thin_columns(op: &MatMul, (width, lanes): (usize, usize), io: &OpIo, to: &mut Lowering) {
     let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_columns<{types}, {width}, {}u, {}u, {}, {lanes}, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
+    to.launch(KernelFile::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
 }
 
-fn thin_terms(op: &MatMul, (width, lanes): (usize, usize), io: &Io, to: &mut Lowering) {
+fn thin_terms(op: &MatMul, (width, lanes): (usize, usize), io: &OpIo, to: &mut Lowering) {
     let (parameters, types) = interface(op, io);
     let body = format!(
         "thin_terms<{types}, {width}, {}u, {}, {}u, {}u, {}u, {}u, {}u, {}u, {}>(a, b, bias, y);",
         op.rows, op.inner, op.columns, op.a.row, op.a.column, op.b.row, op.b.column, op.c.row, op.bias
     );
-    to.launch(File::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
+    to.launch(KernelFile::GemmThin, parameters, body, walk(op.rows, 256 / lanes, to.target.multiprocessors));
 }
 
 /// Grid of blocks that iterate over rows, `each` at a time: enough to occupy the device, each with several iterations.
@@ -167,7 +167,7 @@ fn walk(rows: usize, each: usize, multiprocessors: u32) -> [u32; 3] {
     [rows.div_ceil(each).min(16 * multiprocessors as usize) as u32, 1, 1]
 }
 
-fn gradient(op: &MatMul, second: bool, (pack, chunks): (usize, usize), io: &Io, to: &mut Lowering) {
+fn gradient(op: &MatMul, second: bool, (pack, chunks): (usize, usize), io: &OpIo, to: &mut Lowering) {
     let (a, b, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let first = (a, op.rows, op.a.column, op.c.row);
     let last = (b, op.columns, op.b.row, 1);
@@ -183,10 +183,10 @@ fn gradient(op: &MatMul, second: bool, (pack, chunks): (usize, usize), io: &Io, 
         names.join(", "),
         op.inner
     );
-    to.launch(File::GemmThin, parameters, body, [chunks as u32, 1, 1]);
+    to.launch(KernelFile::GemmThin, parameters, body, [chunks as u32, 1, 1]);
 }
 
-fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) {
+fn shared_matrix(op: &MatMul, rows: bool, io: &OpIo, to: &mut Lowering) {
     let (m, x, y) = (io.inputs[0], io.inputs[1], io.outputs[0]);
     let names = [m, x, y].map(|value| value.scalar.name());
     let parameters = Parameters::new().reads("m", m).reads("x", x).writes("y", y);
@@ -201,5 +201,5 @@ fn shared_matrix(op: &MatMul, rows: bool, io: &Io, to: &mut Lowering) {
         op.a.column
     );
     let grid = [(op.columns / TILE) as u32, op.batch[0] as u32, 1];
-    to.launch(File::GemmThin, parameters, body, grid);
+    to.launch(KernelFile::GemmThin, parameters, body, grid);
 }

@@ -9,7 +9,7 @@ use crate::product::gemm_split_tf32::SplitProduct;
 use crate::product::gemm_thin::ThinProduct;
 use crate::program::instruction::{Extras, MatMul, Sum};
 use crate::program::{
-    File, Io, Lowering, Parameters, Scalar, Scalars, Selected, Target, Value, Work, blocks, vector,
+    Gpu, GpuWork, KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars, Selected, Value, blocks, vector,
 };
 use cfo_engine::ops::{self, Activation, Operand, Unary};
 use cfo_engine::{Precision, Shape};
@@ -98,7 +98,7 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Target) -> Self {
+    fn of(op: &MatMul, scalars: &Scalars, has_scratch: bool, target: Gpu) -> Self {
         let thin = || ThinProduct::of(op, scalars, has_scratch, target.multiprocessors).map(Self::Thin);
         let gelu = || GeluProduct::of(op, scalars, target).map(Self::GeluSm90);
         let split = || SplitProduct::of(op, scalars, has_scratch, target).map(Self::SplitTf32);
@@ -106,7 +106,7 @@ impl Algorithm {
     }
 
     /// Bytes of scratch memory.
-    fn scratch(&self, op: &MatMul, target: Target) -> usize {
+    fn scratch(&self, op: &MatMul, target: Gpu) -> usize {
         let sum = |(sum, shape): (Sum, Shape)| reduce::select(&sum, &shape, target).scratch;
         let row_sums = || if op.extras.sums { sum(row_sum(op)) } else { 0 };
         match self {
@@ -119,12 +119,7 @@ impl Algorithm {
 }
 
 /// Selects the algorithm of a product. Products that represent convolutions have no scratch memory of their own.
-pub(crate) fn select<'a>(
-    op: &'a MatMul,
-    scalars: &Scalars,
-    has_scratch: bool,
-    target: Target,
-) -> Selected<'a> {
+pub(crate) fn select<'a>(op: &'a MatMul, scalars: &Scalars, has_scratch: bool, target: Gpu) -> Selected<'a> {
     if op.inner == 0 {
         return Selected::new(0, |_, _| {});
     }
@@ -143,7 +138,7 @@ pub(crate) fn select<'a>(
     })
 }
 
-fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+fn by_library(op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
     let (outer, inner_batch) = batches(op);
     let fused = fused(op, extra, io, to);
     let (epilogue, whole) = fused.map_or((Epilogue::None, false), |(epilogue, whole)| (epilogue, whole));
@@ -160,7 +155,7 @@ fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
         let mut product = product(op, to.target.precision, (x, y, z), inner_batch);
         product.added = added.map_or(0, |add| add.address);
         finish_by_library(&mut product, epilogue, extra);
-        to.append(Work::Product(product));
+        to.append(GpuWork::Product(product));
     }
     if !whole {
         let added = extra.add.filter(|_| added.is_none());
@@ -171,7 +166,7 @@ fn by_library(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
     }
     if let Some(totals) = extra.totals {
         let (sum, shape) = total(op);
-        let io = Io { inputs: vec![io.outputs[0]], outputs: vec![totals], scratch: io.scratch };
+        let io = OpIo { inputs: vec![io.outputs[0]], outputs: vec![totals], scratch: io.scratch };
         reduce::select(&sum, &shape, to.target).lower(&io, to);
     }
 }
@@ -193,7 +188,7 @@ fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
 }
 
 /// The library's epilogue, and whether it is complete; `None` for no epilogue.
-fn fused(op: &MatMul, extra: &Extra, io: &Io, to: &Lowering) -> Option<(Epilogue, bool)> {
+fn fused(op: &MatMul, extra: &Extra, io: &OpIo, to: &Lowering) -> Option<(Epilogue, bool)> {
     let (whole, epilogue) = epilogue(op);
     if epilogue == Epilogue::None {
         return whole.then_some((epilogue, extra.add.is_none_or(|add| add.scalar == io.outputs[0].scalar)));
@@ -281,10 +276,10 @@ fn epilogue(op: &MatMul) -> (bool, Epilogue) {
 }
 
 /// Sums over the rows of the second factor with our own kernel.
-fn sum_rows(op: &MatMul, extra: &Extra, io: &Io, to: &mut Lowering) {
+fn sum_rows(op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
     if let Some(sums) = extra.sums {
         let (sum, shape) = row_sum(op);
-        let io = Io { inputs: vec![io.inputs[1]], outputs: vec![sums], scratch: io.scratch };
+        let io = OpIo { inputs: vec![io.inputs[1]], outputs: vec![sums], scratch: io.scratch };
         reduce::select(&sum, &shape, to.target).lower(&io, to);
     }
 }
@@ -342,7 +337,7 @@ fn product(
 
 /// The part of the epilogue that the library did not execute: bias, sum, activation, derivative. Operands that are not
 /// in `added` have been added already.
-fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &Io, to: &mut Lowering) {
+fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &OpIo, to: &mut Lowering) {
     let function = op.activation.function();
     if extra.bias.is_none() && added.is_none() && function.is_none() && extra.slope.is_none() {
         return;
@@ -385,5 +380,5 @@ float value[{width}];
 load<{width}>(x + at * {width}u, value);
 {steps}store<{width}>(y + at * {width}u, value);"
     );
-    to.launch(File::Prelude, parameters, body, blocks(total));
+    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
 }

@@ -6,18 +6,18 @@ use rayon::prelude::*;
 
 use crate::backend::device_tensor;
 use crate::convolution::{cudnn, cudnn_plan};
-use crate::product::cublas::{self, Prepared};
+use crate::product::cublas::{self, PreparedProduct};
 use crate::product::matmul::Product;
 use crate::program::launch::Launch;
 use crate::program::lowered::{Bases, Lowered, copied_leaves, lower_all};
-use crate::program::lowering::{Command, Probe};
+use crate::program::lowering::{GpuCommand, Probe};
 use crate::program::scalar::f16_to_f64;
 use crate::program::schedule::{Access, Slot, spread};
 use crate::program::typed::Typed;
-use crate::program::{Argument, Instruction, Scalar, Work};
+use crate::program::{Argument, GpuWork, Instruction, Scalar};
 use crate::runtime::compile;
 use crate::runtime::driver::{Allocation, Context, quiet};
-use crate::runtime::replay::{Event, Function, Module, Replay, Stream};
+use crate::runtime::replay::{Event, KernelFunction, Module, Replay, Stream};
 use crate::runtime::sums::{PreparedSums, Way};
 use cfo_engine::backend::Executable;
 use cfo_engine::{EngineError, Memory, Plan, Result};
@@ -28,10 +28,10 @@ const SPREAD: usize = 256 << 20;
 
 /// A command with all data for its execution.
 enum Ready {
-    Launch { function: Function, grid: [u32; 3], threads: u32, shared: u32, arguments: Vec<u64> },
-    Product(Box<Prepared>),
-    Convolution(Box<cudnn::Prepared>),
-    Planned(Box<cudnn_plan::Prepared>),
+    Launch { function: KernelFunction, grid: [u32; 3], threads: u32, shared: u32, arguments: Vec<u64> },
+    Product(Box<PreparedProduct>),
+    Convolution(Box<cudnn::PreparedConvolution>),
+    Planned(Box<cudnn_plan::PreparedPlan>),
     Sums(PreparedSums),
 }
 
@@ -88,7 +88,7 @@ fn uploaded(context: &Arc<Context>, bytes: &[u8]) -> Result<Allocation> {
 /// Queries cuBLASLt about products.
 fn probe(context: &Arc<Context>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
     let (context, workspace) = (Arc::clone(context), Arc::clone(workspace));
-    let prepare = Arc::new(move |product: &Product| Prepared::new(&context, *product, &workspace));
+    let prepare = Arc::new(move |product: &Product| PreparedProduct::new(&context, *product, &workspace));
     let can = Arc::clone(&prepare);
     let time = move |product: &Product| {
         let mut prepared = prepare(product).ok()?;
@@ -128,24 +128,26 @@ impl Loaded<'_> {
 /// Prepares a call of a library.
 fn called(
     context: &Arc<Context>,
-    work: &Work,
+    work: &GpuWork,
     workspace: &Arc<Allocation>,
     deterministic: bool,
 ) -> Result<Ready> {
     Ok(match work {
-        Work::Launch(_) | Work::AllReduce(_) => unreachable!("these are not calls of libraries"),
-        Work::Product(product) => {
-            let mut prepared = Prepared::new(context, *product, workspace)?;
+        GpuWork::Launch(_) | GpuWork::AllReduce(_) => unreachable!("these are not calls of libraries"),
+        GpuWork::Product(product) => {
+            let mut prepared = PreparedProduct::new(context, *product, workspace)?;
             prepared.tune(deterministic)?;
             Ready::Product(Box::new(prepared))
         }
-        Work::Convolution(call) => Ready::Convolution(Box::new(cudnn::Prepared::new(context, call)?)),
-        Work::Planned(call) => Ready::Planned(Box::new(cudnn_plan::Prepared::new(context, call)?)),
+        GpuWork::Convolution(call) => {
+            Ready::Convolution(Box::new(cudnn::PreparedConvolution::new(context, call)?))
+        }
+        GpuWork::Planned(call) => Ready::Planned(Box::new(cudnn_plan::PreparedPlan::new(context, call)?)),
     })
 }
 
 /// A program on a GPU.
-pub(crate) struct Executor {
+pub(crate) struct CudaExecutor {
     // Fields drop in this order: users of memory and kernels before both.
     replay: Option<Replay>,
     commands: Vec<(String, bool, Ready)>,
@@ -161,13 +163,13 @@ pub(crate) struct Executor {
     context: Arc<Context>,
 }
 
-impl std::fmt::Debug for Executor {
+impl std::fmt::Debug for CudaExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Executor({} commands on {:?})", self.commands.len(), self.context)
     }
 }
 
-impl Executor {
+impl CudaExecutor {
     pub(crate) fn new(context: &Arc<Context>, typed: &Typed, plan: &Plan, memory: &Memory) -> Result<Self> {
         let Leaves { addresses, copies, mut buffers, tensors } = Leaves::new(context, typed, memory)?;
         let (available, _) = context.memory()?;
@@ -190,19 +192,19 @@ impl Executor {
         let tickets = Allocation::zeroed(context, 4 * lowering.tickets.max(1))?;
         let loaded = Loaded { modules: &modules, places: &places, tables: &tables, tickets: &tickets };
         let way = Self::way(context, &lowering.commands, memory)?;
-        let ready = |Command { label, effect, work, .. }: &Command| {
+        let ready = |GpuCommand { label, effect, work, .. }: &GpuCommand| {
             let ready = match (work, &way) {
-                (Work::AllReduce(messages), Some(way)) => {
+                (GpuWork::AllReduce(messages), Some(way)) => {
                     Ready::Sums(PreparedSums::new(way, context, messages)?)
                 }
-                (Work::Launch(launch), _) => loaded.launch(launch)?,
+                (GpuWork::Launch(launch), _) => loaded.launch(launch)?,
                 (work, _) => called(context, work, &workspace, typed.deterministic)?,
             };
             Ok((label.clone(), *effect, ready))
         };
         let commands = lowering.commands.iter().map(ready).collect::<Result<_>>()?;
         cublas::save_tuned();
-        let accesses: Vec<Access> = lowering.commands.iter().map(Command::access).collect();
+        let accesses: Vec<Access> = lowering.commands.iter().map(GpuCommand::access).collect();
         let streams = if lowering.alone { 1 } else { side_by_side + usize::from(way.is_some()) };
         let slots = spread(&accesses, streams);
         let streams = (1..streams).map(|_| Stream::new(context)).collect::<Result<_>>()?;
@@ -286,8 +288,8 @@ impl Executor {
     }
 
     /// Method of a program's sums over ranks, if it has any.
-    fn way(context: &Arc<Context>, commands: &[Command], memory: &Memory) -> Result<Option<Way>> {
-        let sums = commands.iter().any(|command| matches!(command.work, Work::AllReduce(_)));
+    fn way(context: &Arc<Context>, commands: &[GpuCommand], memory: &Memory) -> Result<Option<Way>> {
+        let sums = commands.iter().any(|command| matches!(command.work, GpuWork::AllReduce(_)));
         match memory.collective().filter(|_| sums) {
             Some(ranks) => Way::choose(context, ranks).map(Some),
             None => Ok(None),
@@ -295,7 +297,7 @@ impl Executor {
     }
 }
 
-impl Executable for Executor {
+impl Executable for CudaExecutor {
     fn run(&mut self, _: &mut Memory, times: usize) -> Result<()> {
         self.context.enter()?;
         let replay = match self.replay.take() {

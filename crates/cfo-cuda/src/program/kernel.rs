@@ -4,7 +4,7 @@ use crate::runtime::compile;
 
 /// A source file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum File {
+pub(crate) enum KernelFile {
     Prelude,
     Reduce,
     Loss,
@@ -31,7 +31,7 @@ pub(crate) enum File {
     GemmSplitTf32Resident,
 }
 
-impl File {
+impl KernelFile {
     /// Kernels that are compiled together: few enough to compile units in parallel, many enough to share the prelude.
     fn unit(self) -> usize {
         match self {
@@ -95,7 +95,7 @@ const GEMM_SPLIT_TF32: &str = include_str!("../kernels/product/gemm_split_tf32.c
 /// A kernel: a body that calls templates of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kernel {
-    pub(crate) file: File,
+    pub(crate) file: KernelFile,
     /// Its C++ signature.
     pub(crate) parameters: String,
     pub(crate) body: String,
@@ -111,7 +111,7 @@ pub(crate) fn units(
     kernels: &[Kernel],
     architecture: u32,
     fast: bool,
-) -> (Vec<compile::Unit>, Vec<(usize, String)>) {
+) -> (Vec<compile::CompileUnit>, Vec<(usize, String)>) {
     let mut order: Vec<usize> = (0..kernels.len()).collect();
     order.sort_by_key(|&kernel| kernels[kernel].file);
     let mut places = vec![(0, String::new()); kernels.len()];
@@ -124,7 +124,7 @@ pub(crate) fn units(
             places[kernel] = (units.len(), format!("kernel{position}"));
             source += &kernels[kernel].source(position);
         }
-        units.push(compile::Unit { source, architecture, fast });
+        units.push(compile::CompileUnit { source, architecture, fast });
     }
     (units, places)
 }

@@ -7,7 +7,7 @@ use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::convolution::{conv_few_channels, conv_row};
 use crate::program::lowered::{Bases, copied_leaves, lower_all};
 use crate::program::typed::Typed;
-use crate::program::{Lowering, Work};
+use crate::program::{GpuWork, Lowering};
 use crate::runtime::compile::Digest;
 use cfo_engine::backend::fuse;
 use cfo_engine::{Graph, Node, Plan, Precision};
@@ -58,7 +58,9 @@ pub(crate) fn described(head: &str, lowering: &Lowering) -> Listing {
         let _ = writeln!(text, "{effect}{}", command.label);
         let _ = writeln!(text, "  reads {:x?} writes {:x?}", command.access.reads, command.access.writes);
         let _ = match &command.work {
-            Work::Launch(launch) => writeln!(text, "  {}\n  {launch:x?}", lowering.signature(launch.kernel)),
+            GpuWork::Launch(launch) => {
+                writeln!(text, "  {}\n  {launch:x?}", lowering.signature(launch.kernel))
+            }
             work => writeln!(text, "  {work:x?}"),
         };
     }

@@ -7,7 +7,7 @@ use super::lowering::Probe;
 use super::schedule::Access;
 use super::select::select;
 use super::typed::Typed;
-use super::{Code, Instruction, Io, Lowering, Scalar, Value};
+use super::{Code, Instruction, Lowering, OpIo, Scalar, Value};
 use crate::op::optimizer;
 
 /// A lowered program, independent of a device: addresses are relative to the given bases.
@@ -84,7 +84,7 @@ pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Op
     round_leaves(code, bases, &mut lowering);
     for (place, &id) in plan.steps().iter().enumerate() {
         let entry = &code.entries[id];
-        let io = Io {
+        let io = OpIo {
             inputs: entry
                 .inputs
                 .iter()
@@ -132,7 +132,7 @@ fn label(op: &Instruction, result: Option<String>) -> String {
 }
 
 /// Memory that an operation reads and writes; effects may write all of their operands.
-fn access(io: &Io, scratch: usize, effect: bool) -> Access {
+fn access(io: &OpIo, scratch: usize, effect: bool) -> Access {
     let range = |value: &Value| (value.address, value.address + (value.count * value.scalar.bytes()) as u64);
     let inputs = || io.inputs.iter().map(range);
     let mut writes: Vec<_> = io.outputs.iter().map(range).collect();

@@ -7,7 +7,7 @@ use cfo_engine::Precision;
 use super::kernel::{self, Kernel};
 use super::launch::{Launch, THREADS};
 use super::schedule::Access;
-use super::{Argument, File, Parameters, Scalar, Scalars};
+use super::{Argument, KernelFile, Parameters, Scalar, Scalars};
 use crate::convolution::conv::Convolution;
 use crate::convolution::cudnn_plan::Planned;
 use crate::product::matmul;
@@ -16,7 +16,7 @@ use crate::runtime::nccl::Message;
 
 /// Work of the device.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
+pub(crate) enum GpuWork {
     Launch(Launch),
     Product(matmul::Product),
     Convolution(Convolution),
@@ -26,18 +26,18 @@ pub(crate) enum Work {
 
 /// A piece of work and its origin.
 #[derive(Clone, Debug)]
-pub(crate) struct Command {
+pub(crate) struct GpuCommand {
     pub(crate) label: String,
     /// Whether it changes tensors that are kept after the run.
     pub(crate) effect: bool,
     pub(crate) access: Access,
-    pub(crate) work: Work,
+    pub(crate) work: GpuWork,
 }
 
-impl Command {
+impl GpuCommand {
     /// Memory that it accesses, and whether it communicates with other ranks.
     pub(crate) fn access(&self) -> Access {
-        Access { apart: matches!(self.work, Work::AllReduce(_)), ..self.access.clone() }
+        Access { apart: matches!(self.work, GpuWork::AllReduce(_)), ..self.access.clone() }
     }
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct Value {
 
 /// Inputs, outputs and scratch memory of an operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Io {
+pub(crate) struct OpIo {
     pub(crate) inputs: Vec<Value>,
     pub(crate) outputs: Vec<Value>,
     /// Address of memory for intermediate results.
     pub(crate) scratch: u64,
 }
 
-impl Io {
+impl OpIo {
     /// The types of all values.
     pub(crate) fn scalars(&self) -> Scalars {
         let of = |values: &[Value]| values.iter().map(|value| value.scalar).collect();
@@ -68,7 +68,7 @@ impl Io {
 
 /// Properties of the device for which programs are lowered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct Gpu {
     pub(crate) precision: Precision,
     pub(crate) multiprocessors: u32,
     /// Bytes of shared memory per block.
@@ -80,10 +80,10 @@ pub(crate) struct Target {
 /// A program during lowering.
 #[derive(Debug)]
 pub(crate) struct Lowering {
-    pub(crate) target: Target,
+    pub(crate) target: Gpu,
     kernels: Vec<Kernel>,
     known: HashMap<Kernel, usize>,
-    pub(crate) commands: Vec<Command>,
+    pub(crate) commands: Vec<GpuCommand>,
     pub(crate) tables: Vec<Vec<u8>>,
     pub(crate) tickets: usize,
     label: String,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Probe {
 }
 
 impl Lowering {
-    pub(crate) fn new(target: Target, deterministic: bool, supports: Option<Probe>) -> Self {
+    pub(crate) fn new(target: Gpu, deterministic: bool, supports: Option<Probe>) -> Self {
         Self {
             deterministic,
             alone: false,
@@ -160,14 +160,14 @@ impl Lowering {
     }
 
     /// Appends a launch of a kernel with 256 threads per block; the body is C++.
-    pub(crate) fn launch(&mut self, file: File, parameters: Parameters, body: String, grid: [u32; 3]) {
+    pub(crate) fn launch(&mut self, file: KernelFile, parameters: Parameters, body: String, grid: [u32; 3]) {
         self.launch_with(file, parameters, body, (grid, THREADS, 0));
     }
 
     /// Appends a launch with another number of threads per block and with dynamic shared memory.
     pub(crate) fn launch_with(
         &mut self,
-        file: File,
+        file: KernelFile,
         parameters: Parameters,
         body: String,
         shape: ([u32; 3], u32, u32),
@@ -178,7 +178,7 @@ impl Lowering {
     /// Appends a launch of a kernel that limits its registers so that several of its blocks fit on a multiprocessor.
     pub(crate) fn launch_resident(
         &mut self,
-        file: File,
+        file: KernelFile,
         parameters: Parameters,
         body: String,
         shape: ([u32; 3], u32, u32),
@@ -190,7 +190,7 @@ impl Lowering {
     /// Appends a launch in clusters of `cluster` blocks.
     pub(crate) fn launch_clusters(
         &mut self,
-        file: File,
+        file: KernelFile,
         parameters: Parameters,
         body: String,
         (grid, threads, shared): ([u32; 3], u32, u32),
@@ -204,12 +204,12 @@ impl Lowering {
             next
         });
         let arguments = parameters.into_arguments();
-        self.append(Work::Launch(Launch { kernel, grid, threads, shared, cluster, arguments }));
+        self.append(GpuWork::Launch(Launch { kernel, grid, threads, shared, cluster, arguments }));
     }
 
-    pub(crate) fn append(&mut self, work: Work) {
+    pub(crate) fn append(&mut self, work: GpuWork) {
         let (label, access) = (self.label.clone(), self.access.clone());
-        self.commands.push(Command { label, effect: self.effect, access, work });
+        self.commands.push(GpuCommand { label, effect: self.effect, access, work });
     }
 
     /// Adds a table that is uploaded with the program.
@@ -237,7 +237,7 @@ impl Lowering {
     }
 
     /// The sources of all kernels, and for each kernel its unit and its name in the unit.
-    pub(crate) fn units(&self, architecture: u32) -> (Vec<compile::Unit>, Vec<(usize, String)>) {
+    pub(crate) fn units(&self, architecture: u32) -> (Vec<compile::CompileUnit>, Vec<(usize, String)>) {
         kernel::units(&self.kernels, architecture, self.fast())
     }
 }

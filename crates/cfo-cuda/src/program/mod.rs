@@ -15,8 +15,8 @@ pub(crate) mod typed;
 
 pub(crate) use code::{Code, Entry};
 pub(crate) use instruction::Instruction;
-pub(crate) use kernel::File;
+pub(crate) use kernel::KernelFile;
 pub(crate) use launch::{Argument, Parameters, blocks, vector};
-pub(crate) use lowering::{Io, Lowering, Target, Value, Work};
+pub(crate) use lowering::{Gpu, GpuWork, Lowering, OpIo, Value};
 pub(crate) use scalar::Scalar;
 pub(crate) use select::{Scalars, Selected};

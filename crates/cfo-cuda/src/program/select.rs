@@ -5,7 +5,7 @@
 use cfo_engine::{Node, Shape};
 
 use super::typed::Typed;
-use super::{Instruction, Io, Lowering, Scalar};
+use super::{Instruction, Lowering, OpIo, Scalar};
 use crate::convolution::{conv, scaled_f16};
 use crate::norm::{conv_row_norm, group_norm, layer_norm};
 use crate::op::{
@@ -15,28 +15,28 @@ use crate::op::{
 use crate::product::matmul;
 
 /// Appends the work of an instruction.
-type Work<'a> = dyn FnOnce(&Io, &mut Lowering) + 'a;
+type GpuWork<'a> = dyn FnOnce(&OpIo, &mut Lowering) + 'a;
 
 /// The algorithm of an instruction.
 pub(crate) struct Selected<'a> {
     /// Bytes of scratch memory.
     pub(crate) scratch: usize,
-    work: Box<Work<'a>>,
+    work: Box<GpuWork<'a>>,
 }
 
 impl<'a> Selected<'a> {
     /// An algorithm with its bytes of scratch memory and the function that appends its work.
-    pub(crate) fn new(scratch: usize, work: impl FnOnce(&Io, &mut Lowering) + 'a) -> Self {
+    pub(crate) fn new(scratch: usize, work: impl FnOnce(&OpIo, &mut Lowering) + 'a) -> Self {
         Self { scratch, work: Box::new(work) }
     }
 
     /// An algorithm without scratch memory.
-    fn plain(work: impl FnOnce(&Io, &mut Lowering) + 'a) -> Self {
+    fn plain(work: impl FnOnce(&OpIo, &mut Lowering) + 'a) -> Self {
         Self::new(0, work)
     }
 
     /// Appends the work.
-    pub(crate) fn lower(self, io: &Io, to: &mut Lowering) {
+    pub(crate) fn lower(self, io: &OpIo, to: &mut Lowering) {
         (self.work)(io, to);
     }
 }

@@ -12,7 +12,7 @@ use crate::passes::scaled_f16::with_scaled_f16;
 use crate::passes::types::{self, with_rounding};
 use crate::passes::{conv_row_norm, periodic};
 use crate::program::select::select;
-use crate::program::{Code, Instruction, Scalar, Scalars, Target};
+use crate::program::{Code, Gpu, Instruction, Scalar, Scalars};
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
 use cfo_engine::backend::{StepKind, Steps};
@@ -163,9 +163,9 @@ impl Typed {
         Plan::new(&Self { has_scratch: false, ..self.clone() })
     }
 
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Gpu {
         let Self { precision, multiprocessors, shared, warpgroups, .. } = *self;
-        Target { precision, multiprocessors, shared, warpgroups }
+        Gpu { precision, multiprocessors, shared, warpgroups }
     }
 
     /// Algorithm of a convolution; one of our own kernels if there is no device.

@@ -12,7 +12,7 @@ use cfo_engine::Result;
 
 /// A source to compile, with its options.
 #[derive(Clone, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct CompileUnit {
     pub(crate) source: String,
     /// Compute capability, such as 90 for 9.0.
     pub(crate) architecture: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Unit {
 /// The only architecture with warpgroup matrix instructions (`wgmma`).
 pub(crate) const WARPGROUPS: u32 = 90;
 
-impl Unit {
+impl CompileUnit {
     fn options(&self) -> Vec<String> {
         let own = if self.architecture == WARPGROUPS { "a" } else { "" };
         let mut options = vec![
@@ -51,7 +51,7 @@ impl Unit {
 }
 
 /// The compiled unit, from the cache or compiled and then stored there.
-pub(crate) fn image(unit: &Unit) -> Result<Vec<u8>> {
+pub(crate) fn image(unit: &CompileUnit) -> Result<Vec<u8>> {
     let compiler = Library::Nvrtc.version().map(|version| version.to_string()).unwrap_or_default();
     let file = folder().map(|folder| folder.join(format!("{}.cubin", unit.key(&compiler))));
     if let Some(file) = &file
@@ -97,7 +97,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
 }
 
 /// Compiles a unit.
-pub(crate) fn compile(unit: &Unit) -> Result<Vec<u8>> {
+pub(crate) fn compile(unit: &CompileUnit) -> Result<Vec<u8>> {
     if !Library::Nvrtc.loaded() {
         return Err(failure("NVRTC", format!("not found; {}", Library::Nvrtc.install())));
     }
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_key_changes_with_all_that_the_image_depends_on() {
-        let unit = Unit { source: "a".into(), architecture: 90, fast: false };
-        let other = |change: fn(&mut Unit)| {
+        let unit = CompileUnit { source: "a".into(), architecture: 90, fast: false };
+        let other = |change: fn(&mut CompileUnit)| {
             let mut other = unit.clone();
             change(&mut other);
             other.key("13.0")

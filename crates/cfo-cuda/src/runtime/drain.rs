@@ -22,7 +22,7 @@ struct Page {
 }
 
 /// Transfers copies of one tensor to the host.
-pub(crate) struct Drain {
+pub(crate) struct CudaDrain {
     /// Copies in progress, oldest first, and the event of each one's arrival; dropped before the stream.
     flying: VecDeque<(Event, Page)>,
     free: Vec<Page>,
@@ -31,20 +31,20 @@ pub(crate) struct Drain {
     context: Arc<Context>,
 }
 
-impl std::fmt::Debug for Drain {
+impl std::fmt::Debug for CudaDrain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Drain({:?}, {} under way)", self.tensor, self.flying.len())
     }
 }
 
-impl Drain {
+impl CudaDrain {
     pub(crate) fn new(context: &Arc<Context>, tensor: Arc<Allocation>) -> Result<Self> {
         let stream = Stream::new(context)?;
         Ok(Self { flying: VecDeque::new(), free: Vec::new(), tensor, stream, context: Arc::clone(context) })
     }
 }
 
-impl DrainDevice for Drain {
+impl DrainDevice for CudaDrain {
     /// Enqueues a copy after everything enqueued so far.
     fn ask(&mut self, _: &Memory) -> Result<()> {
         let mut page = match self.free.pop() {
@@ -91,7 +91,7 @@ impl DrainDevice for Drain {
     }
 }
 
-impl Drop for Drain {
+impl Drop for CudaDrain {
     fn drop(&mut self) {
         if let Some((last, _)) = self.flying.back() {
             // Pages must not be freed before the device has written them.

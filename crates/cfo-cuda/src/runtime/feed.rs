@@ -72,7 +72,7 @@ impl Drop for Pinned {
 }
 
 /// Transfers pages to one tensor.
-pub(crate) struct Feed {
+pub(crate) struct CudaFeed {
     /// The page in transfer and the event of its arrival; dropped before the stream.
     flying: Option<(Event, Pinned)>,
     /// The event after the last read of the second copy.
@@ -84,13 +84,13 @@ pub(crate) struct Feed {
     context: Arc<Context>,
 }
 
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for CudaFeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Feed({:?})", self.copy)
     }
 }
 
-impl Feed {
+impl CudaFeed {
     pub(crate) fn new(context: &Arc<Context>, name: &str, tensor: Arc<Allocation>) -> Result<Self> {
         let copy = Allocation::zeroed(context, tensor.len())?;
         context.synchronize()?;
@@ -129,7 +129,7 @@ impl Feed {
     }
 }
 
-impl FeedDevice for Feed {
+impl FeedDevice for CudaFeed {
     fn page(&self, count: usize) -> Result<Box<dyn PageMemory>> {
         Ok(Box::new(Pinned::new(&self.context, count)?))
     }
@@ -151,7 +151,7 @@ impl FeedDevice for Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for CudaFeed {
     fn drop(&mut self) {
         if let Some((arrived, _)) = &self.flying {
             // The page must not be freed before the device has read it.

@@ -31,7 +31,7 @@ impl Module {
     }
 
     /// The address of a kernel, valid while the module lives.
-    pub(crate) fn function(&self, name: &str, shared: u32, cluster: u32) -> Result<Function> {
+    pub(crate) fn function(&self, name: &str, shared: u32, cluster: u32) -> Result<KernelFunction> {
         self.context.enter()?;
         let name = CString::new(name).expect("kernel names hold no zero");
         let mut function = std::ptr::null_mut();
@@ -53,7 +53,7 @@ impl Module {
                 check("cuFuncSetAttribute", sys::cuFuncSetAttribute(function, attribute, 1))?;
             }
         }
-        Ok(Function(function))
+        Ok(KernelFunction(function))
     }
 }
 
@@ -72,14 +72,14 @@ impl Drop for Module {
 
 /// A kernel.
 #[derive(Clone, Copy)]
-pub(crate) struct Function(sys::CUfunction);
+pub(crate) struct KernelFunction(sys::CUfunction);
 
 // SAFETY: function handles may be used from any thread with the context current.
-unsafe impl Send for Function {}
+unsafe impl Send for KernelFunction {}
 // SAFETY: as above.
-unsafe impl Sync for Function {}
+unsafe impl Sync for KernelFunction {}
 
-impl Function {
+impl KernelFunction {
     /// Enqueues a launch. Each argument is a word, of which the kernel reads the bytes of its parameter.
     pub(crate) fn launch(
         self,

@@ -35,7 +35,7 @@ fn periodic_lines_are_never_padded() {
     let margins = |mode: PadMode, channels: usize, precision: Precision| {
         let (graph, outputs) = lines(mode, channels).expect("a valid graph");
         let commands = lowered(&graph, &outputs, precision).commands;
-        let moves = |command: &&crate::program::lowering::Command| {
+        let moves = |command: &&crate::program::lowering::GpuCommand| {
             command.label.starts_with("pad") || command.label.starts_with("fold")
         };
         commands.iter().filter(moves).count()

@@ -9,9 +9,9 @@ use crate::convolution::conv::{Algorithm, ConvPass, Geometry};
 use crate::product::matmul::{Epilogue, Product};
 use crate::program::listing::described;
 use crate::program::lowered::{Bases, copied_leaves, lower_all};
-use crate::program::lowering::{Command, Probe};
+use crate::program::lowering::{GpuCommand, Probe};
 use crate::program::typed::Typed;
-use crate::program::{Instruction, Lowering, Work};
+use crate::program::{GpuWork, Instruction, Lowering};
 use crate::runtime::compile;
 use crate::runtime::library::Library;
 use cfo_engine::backend::fuse;
@@ -451,7 +451,7 @@ fn equal_kernels_are_compiled_once_and_effects_are_marked() {
     // Both blocks of this graph are equal.
     let (twice, requested) = merged().unwrap();
     let alike = lowered_with(&twice, &requested, Precision::Bf16, poor_library());
-    let launches = alike.commands.iter().filter(|command| matches!(command.work, Work::Launch(_))).count();
+    let launches = alike.commands.iter().filter(|command| matches!(command.work, GpuWork::Launch(_))).count();
     let (_, places) = alike.units(90);
     assert!(places.len() < launches, "{} kernels for {launches} launches", places.len());
     let effects: Vec<&str> = lowering
@@ -468,7 +468,7 @@ fn products_read_bf16_where_the_precision_asks_for_it() {
     let (graph, outputs) = training_step(DrawBy::Time, Spline::Quintic, 3, 128).unwrap();
     for (precision, half) in [(Precision::F32, false), (Precision::Bf16, true)] {
         for command in lowered(&graph, &outputs, precision).commands {
-            if let Work::Product(product) = command.work {
+            if let GpuWork::Product(product) = command.work {
                 assert_eq!(product.a.scalar.bytes() == 2, half, "{product:?}");
                 assert_eq!(product.b.scalar.bytes() == 2, half, "{product:?}");
                 assert!(product.a.distance >= product.a.rows && product.b.distance >= product.b.rows);
@@ -495,7 +495,7 @@ fn leaves_that_products_read_are_rounded_together() {
 fn what_follows_a_product_goes_into_it() {
     let (graph, outputs) = merged().unwrap();
     let products = |lowering: &Lowering| -> Vec<Product> {
-        let of = |work: &Work| if let Work::Product(product) = work { Some(*product) } else { None };
+        let of = |work: &GpuWork| if let GpuWork::Product(product) = work { Some(*product) } else { None };
         lowering.commands.iter().filter_map(|command| of(&command.work)).collect()
     };
     for precision in [Precision::F32, Precision::Bf16] {
@@ -567,8 +567,9 @@ fn long_products_with_gelu_are_ours_and_bring_the_bias_gradient() {
     let found = |precision| {
         let lowering = lowered(&graph, &outputs, precision);
         let launched = |name: &str| {
-            let launch =
-                |command: &&Command| matches!(command.work, Work::Launch(_)) && command.label.contains(name);
+            let launch = |command: &&GpuCommand| {
+                matches!(command.work, GpuWork::Launch(_)) && command.label.contains(name)
+            };
             lowering.commands.iter().filter(launch).count()
         };
         [launched("Gelu"), launched("slope totals")]
@@ -583,7 +584,7 @@ fn products_in_single_precision_are_done_on_hopper_s_tensor_cores() {
     let (graph, outputs) = fourier().unwrap();
     let library = |precision: Precision, warpgroups: bool| {
         let lowering = lowered_for(&graph, &outputs, (precision, warpgroups), None);
-        lowering.commands.iter().filter(|command| matches!(command.work, Work::Product(_))).count()
+        lowering.commands.iter().filter(|command| matches!(command.work, GpuWork::Product(_))).count()
     };
     // Three layers and three products for each mode of both blocks, forward and backward.
     assert_eq!((library(Precision::F32, true), library(Precision::F32, false)), (0, 15));

@@ -6,7 +6,7 @@ use cfo_numerics::Philox;
 
 use crate::convolution::algorithm;
 use crate::convolution::conv::{ConvPass, Geometry};
-use crate::program::executor::Executor;
+use crate::program::executor::CudaExecutor;
 use crate::program::typed::Typed;
 use cfo_cpu::Cpu;
 use cfo_engine::backend::{Executable, Open, fuse};
@@ -50,7 +50,7 @@ fn found(graph: &Graph, outputs: &[Node], values: &Values) -> (Vec<Vec<f64>>, us
     }
     let typed = typed.with_scaled_f16();
     let plan = Plan::new(&typed);
-    let mut executor = Executor::new(context, &typed, &plan, &memory).unwrap();
+    let mut executor = CudaExecutor::new(context, &typed, &plan, &memory).unwrap();
     executor.run(&mut memory, 2).unwrap();
     let outputs = (0..typed.code.requested.len()).map(|output| executor.output(output).unwrap());
     (outputs.collect(), f16)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cfo_numerics::{TimeGrid, groups, nearness};
 
-use super::layout::{self, Layout, Source};
-use super::memory::{Held, Memory};
+use super::layout::{self, Layout, TrajectorySource};
+use super::memory::{Held, MemorySource};
 use super::merged::Merged;
 use super::stamp::{Stamp, Stamped};
 use crate::sampling::spread;
@@ -29,7 +29,7 @@ use crate::{DataError, Description, Offset, Place, Split, StoredTrajectory, Traj
 /// ```
 pub struct TrajectoryFile {
     layout: Layout,
-    source: Arc<dyn Source>,
+    source: Arc<dyn TrajectorySource>,
     /// Offset of the values that are returned.
     offset: Offset,
     /// The file's stamp, to detect changes; `None` for values in memory.
@@ -115,10 +115,14 @@ impl TrajectoryFile {
     /// # Errors
     /// If there are no trajectories.
     pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
-        Self::new(Layout::Memory, Arc::new(Memory(held)), None)
+        Self::new(Layout::Memory, Arc::new(MemorySource(held)), None)
     }
 
-    fn new(layout: Layout, source: Arc<dyn Source>, stamped: Option<Stamped>) -> Result<Self, DataError> {
+    fn new(
+        layout: Layout,
+        source: Arc<dyn TrajectorySource>,
+        stamped: Option<Stamped>,
+    ) -> Result<Self, DataError> {
         if source.len() == 0 {
             return Err(DataError::unfit(source.path(), Place::default(), "no trajectory", "at least one"));
         }

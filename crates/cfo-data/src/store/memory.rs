@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::Source;
+use super::layout::TrajectorySource;
 use crate::{DataError, Description, Offset, Split, Trajectory};
 
 /// Trajectories in memory, with their values.
@@ -25,9 +25,9 @@ pub trait Held: Send + Sync {
 }
 
 /// Trajectories in memory as a source.
-pub(super) struct Memory(pub(super) Arc<dyn Held>);
+pub(super) struct MemorySource(pub(super) Arc<dyn Held>);
 
-impl Source for Memory {
+impl TrajectorySource for MemorySource {
     fn path(&self) -> &Path {
         Path::new("memory")
     }

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cfo_numerics::{groups, mean_time, nearness};
 
-use super::layout::Source;
+use super::layout::TrajectorySource;
 use crate::{DataError, Description, Offset, Split};
 
 /// Merges snapshots of another source.
 pub(super) struct Merged {
-    source: Arc<dyn Source>,
+    source: Arc<dyn TrajectorySource>,
     /// The groups of each trajectory that was read; `None` if nothing is merged.
     known: Mutex<HashMap<usize, Option<Groups>>>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Merged {
 type Groups = Arc<[Range<usize>]>;
 
 impl Merged {
-    pub fn new(source: Arc<dyn Source>) -> Self {
+    pub fn new(source: Arc<dyn TrajectorySource>) -> Self {
         Self { source, known: Mutex::default() }
     }
 
@@ -72,7 +72,7 @@ fn means(groups: &[Range<usize>], size: usize, values: impl Fn(usize) -> f64) ->
     })
 }
 
-impl Source for Merged {
+impl TrajectorySource for Merged {
     fn path(&self) -> &Path {
         self.source.path()
     }

@@ -13,8 +13,8 @@ use cfo_numerics::Philox;
 
 use crate::DataError;
 use crate::store::TrajectoryFile;
-use ridge::{Columns, Fit};
-use samples::Samples;
+use ridge::{Fit, SampleColumns};
+use samples::VelocitySamples;
 
 /// Number of random waves in the state, as features in addition to powers.
 const WAVES: usize = 64;
@@ -62,7 +62,7 @@ impl TimeDependence {
         trajectories: &[usize],
         smooth: bool,
     ) -> Result<Option<Self>, DataError> {
-        let groups = Samples::read(file, trajectories, smooth)?;
+        let groups = VelocitySamples::read(file, trajectories, smooth)?;
         let found: Vec<Self> = groups.iter().filter_map(Self::of).collect();
         // If the edges are driven and the inside is not, the edges decide.
         Ok(found.iter().find(|one| one.is_explicit()).or(found.first()).cloned())
@@ -79,7 +79,7 @@ impl TimeDependence {
         self.without_time > NEGLIGIBLE && self.with_time < SHARE * self.without_time
     }
 
-    fn of(samples: &Samples) -> Option<Self> {
+    fn of(samples: &VelocitySamples) -> Option<Self> {
         let models = state_features(samples);
         let folds = [true, false].map(|fold| {
             let rows = |wanted: bool| -> Vec<usize> {
@@ -126,9 +126,9 @@ impl TimeDependence {
 
 /// Features of the state, from the simplest to the richest set: inputs and position; also cubes and products; also
 /// random waves. Sets that are too rich for a few trajectories have larger errors on the others and are not selected.
-fn state_features(samples: &Samples) -> [Columns; 3] {
+fn state_features(samples: &VelocitySamples) -> [SampleColumns; 3] {
     let inputs = &samples.inputs;
-    let mut linear: Columns = inputs.clone();
+    let mut linear: SampleColumns = inputs.clone();
     linear.extend(samples.places.iter().cloned());
     let mut powers = linear.clone();
     powers.extend(inputs.iter().map(|a| a.iter().map(|x| x.powi(3)).collect()));
@@ -152,10 +152,10 @@ fn state_features(samples: &Samples) -> [Columns; 3] {
 }
 
 /// Features of time: time, its square and waves, each alone and multiplied by the inputs and positions.
-fn time_features(samples: &Samples, frequencies: &[f64]) -> Columns {
+fn time_features(samples: &VelocitySamples, frequencies: &[f64]) -> SampleColumns {
     let (start, span) = samples.range();
     let local: Vec<f64> = samples.time.iter().map(|t| 2.0 * (t - start) / span - 1.0).collect();
-    let mut alone: Columns = vec![local.clone(), local.iter().map(|t| t * t).collect()];
+    let mut alone: SampleColumns = vec![local.clone(), local.iter().map(|t| t * t).collect()];
     for frequency in frequencies {
         for phase in [0.0, 0.25] {
             alone
@@ -171,7 +171,7 @@ fn time_features(samples: &Samples, frequencies: &[f64]) -> Columns {
 }
 
 /// The frequencies at which the residuals, alone or times an input, have the largest amplitudes.
-fn frequencies(samples: &Samples, rows: &[usize], residuals: &Columns) -> Vec<f64> {
+fn frequencies(samples: &VelocitySamples, rows: &[usize], residuals: &SampleColumns) -> Vec<f64> {
     let (start, span) = samples.range();
     let highest = (0.25 / samples.interval).max(1.0 / span);
     let step = (0.25 / span).max(highest / MOST_FREQUENCIES as f64);

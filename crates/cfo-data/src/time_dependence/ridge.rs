@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 /// Numbers by column, with one entry for each sample.
-pub(super) type Columns = Vec<Vec<f64>>;
+pub(super) type SampleColumns = Vec<Vec<f64>>;
 
 /// Penalties to select from, in units of the number of samples.
 const PENALTIES: [f64; 4] = [1e-8, 1e-6, 1e-4, 1e-2];
@@ -15,12 +15,12 @@ pub(super) struct Fit {
     /// Sum of squared distances of each target on the other rows from its mean over the fitted rows.
     pub totals: Vec<f64>,
     /// Residual of each target on the fitted rows.
-    pub residuals: Columns,
+    pub residuals: SampleColumns,
 }
 
 impl Fit {
     /// Fits `targets` on `rows` and evaluates on `others`.
-    pub fn new(features: &Columns, targets: &Columns, rows: &[usize], others: &[usize]) -> Self {
+    pub fn new(features: &SampleColumns, targets: &SampleColumns, rows: &[usize], others: &[usize]) -> Self {
         let scaled: Vec<[Vec<f64>; 2]> =
             features.iter().filter_map(|column| standardized(column, rows, others)).collect();
         let count = scaled.len();
@@ -36,9 +36,9 @@ impl Fit {
             .into_par_iter()
             .map(|i| (0..=i).map(|j| dot(&scaled[i][0], &scaled[j][0])).collect())
             .collect();
-        let sides: Columns =
+        let sides: SampleColumns =
             centered.iter().map(|y| scaled.iter().map(|x| dot(&x[0], &y[0])).collect()).collect();
-        let left = |weights: &Columns, part: usize| -> Columns {
+        let left = |weights: &SampleColumns, part: usize| -> SampleColumns {
             centered
                 .iter()
                 .zip(weights)
@@ -51,7 +51,7 @@ impl Fit {
                 })
                 .collect()
         };
-        let squares = |columns: &Columns| columns.iter().map(|column| dot(column, column)).collect();
+        let squares = |columns: &SampleColumns| columns.iter().map(|column| dot(column, column)).collect();
         let totals = centered.iter().map(|y| dot(&y[1], &y[1])).collect();
         let residuals = centered.iter().map(|y| y[0].clone()).collect();
         let mut best = Self { errors: vec![f64::INFINITY; targets.len()], totals, residuals };
@@ -84,9 +84,9 @@ fn standardized(column: &[f64], rows: &[usize], others: &[usize]) -> Option<[Vec
 }
 
 /// Solves `(gram + penalty) w = side` for each side by Cholesky decomposition; only the lower half of `gram` is used.
-fn solve(gram: &[Vec<f64>], penalty: f64, sides: &Columns) -> Columns {
+fn solve(gram: &[Vec<f64>], penalty: f64, sides: &SampleColumns) -> SampleColumns {
     let count = gram.len();
-    let mut lower: Columns = gram.to_vec();
+    let mut lower: SampleColumns = gram.to_vec();
     for i in 0..count {
         for j in 0..=i {
             let known: f64 = (0..j).map(|k| lower[i][k] * lower[j][k]).sum();
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_linear_law_is_found_and_leaves_nothing() {
-        let x: Columns =
+        let x: SampleColumns =
             (1..=3).map(|k| (0..60).map(|i| (f64::from(i * k) * 0.37).sin()).collect()).collect();
-        let y: Columns = vec![(0..60).map(|i| 2.0 * x[0][i] - x[2][i] + 5.0).collect()];
+        let y: SampleColumns = vec![(0..60).map(|i| 2.0 * x[0][i] - x[2][i] + 5.0).collect()];
         let (rows, others): (Vec<usize>, Vec<usize>) = (0..60).partition(|i| i % 2 == 0);
         let fit = Fit::new(&x, &y, &rows, &others);
         assert!(fit.error() < 1e-10 * fit.totals[0], "{} of {}", fit.error(), fit.totals[0]);

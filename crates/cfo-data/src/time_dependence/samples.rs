@@ -2,7 +2,7 @@
 
 use cfo_numerics::{Path, Philox, Segment, Spline};
 
-use super::ridge::Columns;
+use super::ridge::SampleColumns;
 use crate::DataError;
 use crate::sampling::spread;
 use crate::store::TrajectoryFile;
@@ -28,20 +28,20 @@ const FIXED: f64 = 1e-4;
 /// Velocities and the quantities on which they may depend, by column. Inputs and velocities have mean 0 and deviation
 /// 1.
 #[derive(Default)]
-pub(super) struct Samples {
+pub(super) struct VelocitySamples {
     pub time: Vec<f64>,
     /// The fold of each sample. Folds contain whole trajectories, or parts of a single one.
     pub fold: Vec<bool>,
     /// State, its differences in space, and the trajectory's parameters.
-    pub inputs: Columns,
+    pub inputs: SampleColumns,
     /// Functions of the position.
-    pub places: Columns,
-    pub velocity: Columns,
+    pub places: SampleColumns,
+    pub velocity: SampleColumns,
     /// Typical time between snapshots.
     pub interval: f64,
 }
 
-impl Samples {
+impl VelocitySamples {
     pub fn len(&self) -> usize {
         self.time.len()
     }
@@ -120,7 +120,7 @@ impl Samples {
     }
 }
 
-fn append(columns: &mut Columns, values: impl Iterator<Item = f64>) {
+fn append(columns: &mut SampleColumns, values: impl Iterator<Item = f64>) {
     for (i, value) in values.enumerate() {
         if i == columns.len() {
             columns.push(Vec::new());

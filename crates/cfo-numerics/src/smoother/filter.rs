@@ -10,16 +10,16 @@ use crate::stencil::power_of_two_near;
 pub(super) const STATES: usize = 3;
 
 /// A state.
-pub(super) type State = [f64; STATES];
+pub(super) type CurveState = [f64; STATES];
 
 /// Cholesky factor of the covariance `[[1/20, 1/8, 1/6], [1/8, 1/3, 1/2], [1/6, 1/2, 1]]` that the process gains per
 /// unit of time and intensity, as columns of a unit triangle and their weights.
-const ADDED: [State; STATES] = [[1.0, 2.5, 10.0 / 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]];
-const ADDED_WEIGHTS: State = [1.0 / 20.0, 1.0 / 48.0, 1.0 / 9.0];
+const ADDED: [CurveState; STATES] = [[1.0, 2.5, 10.0 / 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]];
+const ADDED_WEIGHTS: CurveState = [1.0 / 20.0, 1.0 / 48.0, 1.0 / 9.0];
 
 /// The filter at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stage {
+pub(super) struct FilterStage {
     /// Interval from the previous time; 0 at the first.
     pub(super) length: f64,
     /// Variance of the measurement.
@@ -27,17 +27,17 @@ pub(super) struct Stage {
     /// Variance of the innovation.
     pub(super) variance: f64,
     /// Kalman gain.
-    pub(super) gain: State,
+    pub(super) gain: CurveState,
     /// Covariance of `f` with the state, given the values up to this one.
-    pub(super) covariance: State,
+    pub(super) covariance: CurveState,
 }
 
 /// The filter of a grid and the whitened parabolas.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filter {
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Vec<FilterStage>,
     /// Orthonormal columns that span the whitened parabolas, `[times, 3]`.
-    parabolas: Vec<State>,
+    parabolas: Vec<CurveState>,
     /// Logarithm of the determinant of the covariance of series without their parabolas, up to a constant.
     pub(super) log_determinant: f64,
 }
@@ -49,7 +49,7 @@ impl Filter {
         // Powers of two keep neighbouring times apart.
         let scale = power_of_two_near(unit);
         let intensity = ratio / (unit * scale).powi(5);
-        let mut stages: Vec<Stage> = Vec::with_capacity(times.len());
+        let mut stages: Vec<FilterStage> = Vec::with_capacity(times.len());
         let (mut triangle, mut weights) =
             ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [0.0; STATES]);
         let mut log_determinant = 0.0;
@@ -63,7 +63,7 @@ impl Filter {
             weights[0] *= noise / variance;
             log_determinant += variance.ln();
             let covariance = triangle[0].map(|entry| entry * weights[0]);
-            stages.push(Stage { length, noise, variance, gain, covariance });
+            stages.push(FilterStage { length, noise, variance, gain, covariance });
         }
         // A parabola's coefficients are scaled by the time in which the prior moves as much as the noise.
         let reach = intensity.powf(-0.2);
@@ -80,7 +80,7 @@ impl Filter {
         let (f, rest) = state.split_at_mut(width);
         let (slope, bend) = rest.split_at_mut(width);
         for (stage, values) in self.stages.iter().zip(series.chunks_exact_mut(width)) {
-            let Stage { length: h, variance, gain, .. } = *stage;
+            let FilterStage { length: h, variance, gain, .. } = *stage;
             let (half, scale) = (0.5 * h * h, 1.0 / variance.sqrt());
             for (((value, f), slope), bend) in values.iter_mut().zip(&mut *f).zip(&mut *slope).zip(&mut *bend)
             {
@@ -112,7 +112,7 @@ impl Filter {
         let (f, rest) = later.split_at_mut(width);
         let (slope, bend) = rest.split_at_mut(width);
         for (stage, values) in self.stages.iter().zip(series.chunks_exact_mut(width)).rev() {
-            let Stage { length: h, noise, variance, gain, .. } = *stage;
+            let FilterStage { length: h, noise, variance, gain, .. } = *stage;
             let (half, scale) = (0.5 * h * h, 1.0 / variance.sqrt());
             for (((value, f), slope), bend) in values.iter_mut().zip(&mut *f).zip(&mut *slope).zip(&mut *bend)
             {
@@ -127,7 +127,7 @@ impl Filter {
 
     /// Contribution of the unknown parabola to the deviation of `f` at each time, as three columns whose squares add
     /// up.
-    pub(super) fn unknown_parabolas(&self) -> Vec<State> {
+    pub(super) fn unknown_parabolas(&self) -> Vec<CurveState> {
         let mut columns: Vec<f64> = self.parabolas.iter().flatten().copied().collect();
         self.noise_of(&mut columns, STATES);
         columns.chunks_exact(STATES).map(|row| [row[0], row[1], row[2]]).collect()
@@ -135,13 +135,13 @@ impl Filter {
 
     /// Information of later values about the state at each time: the symmetric matrix `N` such that the covariance
     /// given all values is `P - P N P`, where `P` is the covariance given the values up to that time.
-    pub(super) fn later_information(&self) -> Vec<[State; STATES]> {
+    pub(super) fn later_information(&self) -> Vec<[CurveState; STATES]> {
         let mut found = vec![[[0.0; STATES]; STATES]; self.stages.len()];
         let mut matrix = [[0.0; STATES]; STATES];
         for (stage, found) in self.stages.iter().zip(&mut found).rev() {
             *found = matrix;
             // Before the value: `(I - K H)' N (I - K H) + H' H / variance`.
-            let moved: State = std::array::from_fn(|i| dot(&matrix[i], &stage.gain));
+            let moved: CurveState = std::array::from_fn(|i| dot(&matrix[i], &stage.gain));
             let both = dot(&moved, &stage.gain);
             for i in 1..STATES {
                 matrix[0][i] -= moved[i];
@@ -162,28 +162,28 @@ impl Filter {
 }
 
 /// Propagates a state over an interval.
-pub(super) fn moved(state: &State, h: f64) -> State {
+pub(super) fn moved(state: &CurveState, h: f64) -> CurveState {
     [state[0] + h * (state[1] + 0.5 * h * state[2]), state[1] + h * state[2], state[2]]
 }
 
 /// Transpose of [`moved`].
-fn transposed(row: &State, h: f64) -> State {
+fn transposed(row: &CurveState, h: f64) -> CurveState {
     [row[0], row[1] + h * row[0], row[2] + h * (row[1] + 0.5 * h * row[0])]
 }
 
-pub(super) fn dot(one: &State, other: &State) -> f64 {
+pub(super) fn dot(one: &CurveState, other: &CurveState) -> f64 {
     one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
 }
 
 /// Predicted covariance after an interval, as columns of a unit lower triangle and their weights.
 fn predicted(
-    triangle: &[State; STATES],
-    weights: &State,
+    triangle: &[CurveState; STATES],
+    weights: &CurveState,
     length: f64,
     intensity: f64,
-) -> ([State; STATES], State) {
+) -> ([CurveState; STATES], CurveState) {
     let units = [length * length, length, 1.0];
-    let added: [State; STATES] = ADDED.map(|column| std::array::from_fn(|i| column[i] * units[i]));
+    let added: [CurveState; STATES] = ADDED.map(|column| std::array::from_fn(|i| column[i] * units[i]));
     let before = triangle.map(|column| moved(&column, length));
     let (mut columns, mut shares) = ([[0.0; 2 * STATES]; STATES], [[0.0; 2 * STATES]; STATES]);
     let mut all = [0.0; 2 * STATES];
@@ -216,7 +216,7 @@ fn predicted(
 }
 
 /// Whitened `1`, `t / reach` and `(t / reach)^2 / 2`, with `t` relative to the first time.
-fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
+fn parabolas(stages: &[FilterStage], reach: f64) -> Vec<CurveState> {
     let mut states = [[1.0, 0.0, 0.0], [0.0, 1.0 / reach, 0.0], [0.0, 0.0, 1.0 / (reach * reach)]];
     let mut rows = Vec::with_capacity(stages.len());
     for stage in stages {
@@ -234,7 +234,7 @@ fn parabolas(stages: &[Stage], reach: f64) -> Vec<State> {
 }
 
 /// Orthonormalizes columns by Gram-Schmidt. Returns the squared lengths of the orthogonal parts.
-fn orthonormalize(rows: &mut [State]) -> State {
+fn orthonormalize(rows: &mut [CurveState]) -> CurveState {
     let mut squares = [0.0; STATES];
     for column in 0..STATES {
         // Twice, because columns may be nearly parallel.

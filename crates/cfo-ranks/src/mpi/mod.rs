@@ -64,26 +64,26 @@ pub(crate) enum Tag {
 }
 
 /// Numbers of a message.
-pub(crate) enum Span<'a> {
+pub(crate) enum Packet<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
     Bytes(&'a mut [u8]),
 }
 
-impl Span<'_> {
+impl Packet<'_> {
     fn parts(&mut self, constants: &Constants) -> (*mut c_void, c_int, usize) {
         let count = |length: usize| c_int::try_from(length).expect("a message has fewer than 2^31 elements");
         match self {
-            Span::F32(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.float),
-            Span::F64(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.double),
-            Span::Bytes(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.byte),
+            Packet::F32(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.float),
+            Packet::F64(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.double),
+            Packet::Bytes(values) => (values.as_mut_ptr().cast(), count(values.len()), constants.byte),
         }
     }
 }
 
 /// A communication under way. Its memory must stay where it is until it is done.
 #[derive(Debug)]
-pub(crate) struct Request(u64);
+pub(crate) struct Transfer(u64);
 
 /// An MPI library, initialised by the thread that holds this value; all its calls are made there.
 pub(crate) struct Mpi {
@@ -175,9 +175,9 @@ impl Mpi {
     ///
     /// # Safety
     /// The values stay where they are, and nobody touches them, until the request is done.
-    pub(crate) unsafe fn start_sum(&self, mut values: Span<'_>) -> Result<Request> {
+    pub(crate) unsafe fn start_sum(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let (place, mut request) = (self.constants.in_place as *const c_void, Request(0));
+        let (place, mut request) = (self.constants.in_place as *const c_void, Transfer(0));
         // SAFETY: by the caller.
         let code = unsafe {
             let Constants { sum, world, .. } = self.constants;
@@ -190,9 +190,9 @@ impl Mpi {
     ///
     /// # Safety
     /// As of [`Mpi::start_sum`].
-    pub(crate) unsafe fn start_broadcast(&self, mut values: Span<'_>) -> Result<Request> {
+    pub(crate) unsafe fn start_broadcast(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let mut request = Request(0);
+        let mut request = Transfer(0);
         // SAFETY: by the caller.
         let code =
             unsafe { (self.functions.ibcast)(pointer, count, kind, 0, self.constants.world, &mut request.0) };
@@ -203,9 +203,9 @@ impl Mpi {
     ///
     /// # Safety
     /// As of [`Mpi::start_sum`], for both.
-    pub(crate) unsafe fn start_gather(&self, own: &mut [u8], all: &mut [u8]) -> Result<Request> {
-        let (from, count, kind) = Span::Bytes(own).parts(&self.constants);
-        let mut request = Request(0);
+    pub(crate) unsafe fn start_gather(&self, own: &mut [u8], all: &mut [u8]) -> Result<Transfer> {
+        let (from, count, kind) = Packet::Bytes(own).parts(&self.constants);
+        let mut request = Transfer(0);
         // SAFETY: by the caller.
         let code = unsafe {
             let (to, world) = (all.as_mut_ptr().cast(), self.constants.world);
@@ -218,9 +218,9 @@ impl Mpi {
     ///
     /// # Safety
     /// As of [`Mpi::start_sum`].
-    pub(crate) unsafe fn start_send(&self, mut values: Span<'_>, to: usize, tag: Tag) -> Result<Request> {
+    pub(crate) unsafe fn start_send(&self, mut values: Packet<'_>, to: usize, tag: Tag) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let mut request = Request(0);
+        let mut request = Transfer(0);
         // SAFETY: by the caller.
         let code = unsafe {
             let world = self.constants.world;
@@ -235,12 +235,12 @@ impl Mpi {
     /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_receive(
         &self,
-        mut values: Span<'_>,
+        mut values: Packet<'_>,
         from: Option<usize>,
         tag: Tag,
-    ) -> Result<Request> {
+    ) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let (from, mut request) = (from.map_or(self.constants.any_source, |rank| rank as c_int), Request(0));
+        let (from, mut request) = (from.map_or(self.constants.any_source, |rank| rank as c_int), Transfer(0));
         // SAFETY: by the caller.
         let code = unsafe {
             let world = self.constants.world;
@@ -261,7 +261,7 @@ impl Mpi {
     }
 
     /// Whether a communication is done; drives it on.
-    pub(crate) fn is_done(&self, request: &mut Request) -> Result<bool> {
+    pub(crate) fn is_done(&self, request: &mut Transfer) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the constant says that no status is wanted.
         let code = unsafe {

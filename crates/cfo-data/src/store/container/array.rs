@@ -16,13 +16,13 @@ pub(crate) trait Array: Send + Sync {
     /// Reads the block of `count` entries from `start` on along each axis, last axis fastest.
     ///
     /// Callers keep the block inside [`Array::shape`]; see [`read_block`].
-    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError>;
+    fn read_f64(&self, block: &Slab) -> Result<Vec<f64>, DataError>;
 
     /// Reads a block, rounded to single precision.
-    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError>;
+    fn read_f32(&self, block: &Slab) -> Result<Vec<f32>, DataError>;
 
     /// Reads a block, rounded to single precision, into a buffer of the block's length.
-    fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
+    fn read_f32_into(&self, block: &Slab, out: &mut [f32]) -> Result<(), DataError> {
         out.copy_from_slice(&self.read_f32(block)?);
         Ok(())
     }
@@ -37,19 +37,19 @@ pub(crate) trait Array: Send + Sync {
 }
 
 /// A type in which blocks are read: `f64` as stored, or rounded to `f32`.
-pub(crate) trait Number: Copy + Default {
+pub(crate) trait Float: Copy + Default {
     /// Reads a block.
-    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError>;
+    fn read(array: &dyn Array, block: &Slab) -> Result<Vec<Self>, DataError>;
 }
 
-impl Number for f32 {
-    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError> {
+impl Float for f32 {
+    fn read(array: &dyn Array, block: &Slab) -> Result<Vec<Self>, DataError> {
         array.read_f32(block)
     }
 }
 
-impl Number for f64 {
-    fn read(array: &dyn Array, block: &Block) -> Result<Vec<Self>, DataError> {
+impl Float for f64 {
+    fn read(array: &dyn Array, block: &Slab) -> Result<Vec<Self>, DataError> {
         array.read_f64(block)
     }
 }
@@ -87,12 +87,12 @@ impl Origin {
 
 /// A block of an array: first entry and number of entries along each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct Slab {
     pub start: Vec<usize>,
     pub count: Vec<usize>,
 }
 
-impl Block {
+impl Slab {
     /// The block of the whole array.
     pub fn whole(shape: &[usize]) -> Self {
         Self { start: vec![0; shape.len()], count: shape.to_vec() }
@@ -134,7 +134,7 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
 
 /// Reads all entries, for arrays that are small compared to the values.
 pub(crate) fn read_all(array: &dyn Array) -> Result<Vec<f64>, DataError> {
-    array.read_f64(&Block::whole(array.shape()))
+    array.read_f64(&Slab::whole(array.shape()))
 }
 
 /// Reads all entries as nonnegative integers.
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn tails_are_the_longest_contiguous_pieces() {
         let shape = [4, 5, 6];
-        assert_eq!(Block::whole(&shape).contiguous_tail(&shape), (0, 120));
-        assert_eq!(Block::whole(&shape).narrow(0, 1, 2).contiguous_tail(&shape), (0, 60));
-        assert_eq!(Block::whole(&shape).narrow(1, 1, 2).contiguous_tail(&shape), (1, 12));
-        assert_eq!(Block::whole(&shape).narrow(2, 0, 1).contiguous_tail(&shape), (2, 1));
-        assert_eq!(Block::whole(&[]).contiguous_tail(&[]), (0, 1));
+        assert_eq!(Slab::whole(&shape).contiguous_tail(&shape), (0, 120));
+        assert_eq!(Slab::whole(&shape).narrow(0, 1, 2).contiguous_tail(&shape), (0, 60));
+        assert_eq!(Slab::whole(&shape).narrow(1, 1, 2).contiguous_tail(&shape), (1, 12));
+        assert_eq!(Slab::whole(&shape).narrow(2, 0, 1).contiguous_tail(&shape), (2, 1));
+        assert_eq!(Slab::whole(&[]).contiguous_tail(&[]), (0, 1));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use half::f16;
 
-use super::array::{Array, Block, Origin, elements, shape_text};
+use super::array::{Array, Origin, Slab, elements, shape_text};
 use super::spool::Spool;
 use super::turned::{Stopped, Turning};
 use super::zip::Member;
@@ -16,7 +16,7 @@ const LONGEST_HEADER: usize = 10_000;
 
 /// Kind of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NpyKind {
     Float,
     Signed,
     Unsigned,
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 /// Type and shape of a stored array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub kind: Kind,
+    pub kind: NpyKind,
     pub size: usize,
     pub big_endian: bool,
     pub fortran: bool,
@@ -83,7 +83,7 @@ impl NpyArray {
 
     /// Whether it holds numbers.
     pub fn has_numbers(&self) -> bool {
-        !matches!(self.header.kind, Kind::Unicode | Kind::Bytes)
+        !matches!(self.header.kind, NpyKind::Unicode | NpyKind::Bytes)
     }
 
     /// The texts of an array of strings, in order.
@@ -95,10 +95,10 @@ impl NpyArray {
         }
         let entries = data.chunks_exact(self.header.size);
         match self.header.kind {
-            Kind::Bytes => Ok(entries
+            NpyKind::Bytes => Ok(entries
                 .map(|entry| String::from_utf8_lossy(entry).trim_end_matches('\0').to_string())
                 .collect()),
-            Kind::Unicode => entries.map(|entry| self.unicode(entry)).collect(),
+            NpyKind::Unicode => entries.map(|entry| self.unicode(entry)).collect(),
             _ => Err(self.member.origin.unfit("numbers", "text")),
         }
     }
@@ -113,7 +113,7 @@ impl NpyArray {
     }
 
     /// The raw bytes of a block, last axis fastest.
-    fn raw(&self, block: &Block) -> Result<Vec<u8>, DataError> {
+    fn raw(&self, block: &Slab) -> Result<Vec<u8>, DataError> {
         let size = self.header.size;
         let mut out = vec![0; block.len() * size];
         if out.is_empty() {
@@ -130,7 +130,7 @@ impl NpyArray {
     }
 
     /// Reads a block of an array in Fortran order. The first read converts the whole array.
-    fn gather_rows(&self, block: &Block, out: &mut [u8]) -> Result<(), DataError> {
+    fn gather_rows(&self, block: &Slab, out: &mut [u8]) -> Result<(), DataError> {
         let (shape, size) = (&self.header.shape, self.header.size);
         let mut guard = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
@@ -150,8 +150,8 @@ impl NpyArray {
         })
     }
 
-    fn numbers<T>(&self, block: &Block, convert: impl Fn(f64) -> T) -> Result<Vec<T>, DataError> {
-        if matches!(self.header.kind, Kind::Unicode | Kind::Bytes) {
+    fn numbers<T>(&self, block: &Slab, convert: impl Fn(f64) -> T) -> Result<Vec<T>, DataError> {
+        if matches!(self.header.kind, NpyKind::Unicode | NpyKind::Bytes) {
             return Err(self.member.origin.unfit("text", "real numbers"));
         }
         let raw = self.raw(block)?;
@@ -162,7 +162,7 @@ impl NpyArray {
 
 impl Array for NpyArray {
     fn is_double(&self) -> bool {
-        let whole = matches!(self.header.kind, Kind::Signed | Kind::Unsigned);
+        let whole = matches!(self.header.kind, NpyKind::Signed | NpyKind::Unsigned);
         self.header.size > if whole { 2 } else { 4 }
     }
 
@@ -174,12 +174,12 @@ impl Array for NpyArray {
         &self.header.shape
     }
 
-    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError> {
+    fn read_f64(&self, block: &Slab) -> Result<Vec<f64>, DataError> {
         self.numbers(block, |value| value)
     }
 
-    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
-        if self.header.kind == Kind::Float && self.header.size == 4 && !self.header.big_endian {
+    fn read_f32(&self, block: &Slab) -> Result<Vec<f32>, DataError> {
+        if self.header.kind == NpyKind::Float && self.header.size == 4 && !self.header.big_endian {
             let raw = self.raw(block)?;
             let single = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
             return Ok(raw.chunks_exact(4).map(single).collect());
@@ -196,7 +196,7 @@ impl Array for NpyArray {
 
 /// Visits the contiguous pieces of a block of a C-ordered array: their offset in elements, and their part of `out`.
 fn walk(
-    block: &Block,
+    block: &Slab,
     shape: &[usize],
     out: &mut [u8],
     size: usize,
@@ -219,7 +219,7 @@ fn walk(
     Ok(())
 }
 
-fn decode(bytes: &[u8], kind: Kind, big_endian: bool) -> f64 {
+fn decode(bytes: &[u8], kind: NpyKind, big_endian: bool) -> f64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     if big_endian {
@@ -228,10 +228,10 @@ fn decode(bytes: &[u8], kind: Kind, big_endian: bool) -> f64 {
     let bits = u64::from_le_bytes(word);
     let unused = 64 - 8 * bytes.len() as u32;
     match (kind, bytes.len()) {
-        (Kind::Float, 2) => f16::from_bits(bits as u16).to_f64(),
-        (Kind::Float, 4) => f64::from(f32::from_bits(bits as u32)),
-        (Kind::Float, _) => f64::from_bits(bits),
-        (Kind::Signed, _) => ((bits << unused) as i64 >> unused) as f64,
+        (NpyKind::Float, 2) => f16::from_bits(bits as u16).to_f64(),
+        (NpyKind::Float, 4) => f64::from(f32::from_bits(bits as u32)),
+        (NpyKind::Float, _) => f64::from_bits(bits),
+        (NpyKind::Signed, _) => ((bits << unused) as i64 >> unused) as f64,
         _ => bits as f64,
     }
 }
@@ -275,7 +275,7 @@ impl Header {
 }
 
 /// Parses types such as `<f4`: kind, bytes, whether big-endian.
-fn parse_type(description: &str) -> Option<(Kind, usize, bool)> {
+fn parse_type(description: &str) -> Option<(NpyKind, usize, bool)> {
     let mut letters = description.chars();
     let order = letters.next()?;
     let kind = letters.next()?;
@@ -286,11 +286,11 @@ fn parse_type(description: &str) -> Option<(Kind, usize, bool)> {
         _ => return None,
     };
     let (kind, size) = match (kind, count) {
-        ('f', 2 | 4 | 8) => (Kind::Float, count),
-        ('i', 1 | 2 | 4 | 8) => (Kind::Signed, count),
-        ('u', 1 | 2 | 4 | 8) | ('b', 1) => (Kind::Unsigned, count),
-        ('U', _) => (Kind::Unicode, count.checked_mul(4)?),
-        ('S', _) => (Kind::Bytes, count),
+        ('f', 2 | 4 | 8) => (NpyKind::Float, count),
+        ('i', 1 | 2 | 4 | 8) => (NpyKind::Signed, count),
+        ('u', 1 | 2 | 4 | 8) | ('b', 1) => (NpyKind::Unsigned, count),
+        ('U', _) => (NpyKind::Unicode, count.checked_mul(4)?),
+        ('S', _) => (NpyKind::Bytes, count),
         _ => return None,
     };
     Some((kind, size, big_endian))
@@ -310,12 +310,17 @@ mod tests {
     fn headers_as_numpy_writes_them() {
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 101, 3), }      \n";
         let header = Header::parse(text, &origin()).unwrap();
-        let expected =
-            Header { kind: Kind::Float, size: 4, big_endian: false, fortran: false, shape: vec![3, 101, 3] };
+        let expected = Header {
+            kind: NpyKind::Float,
+            size: 4,
+            big_endian: false,
+            fortran: false,
+            shape: vec![3, 101, 3],
+        };
         assert_eq!(header, expected);
         let scalar = "{'descr': '>i8', 'fortran_order': True, 'shape': (), }";
         let header = Header::parse(scalar, &origin()).unwrap();
-        assert_eq!((header.kind, header.big_endian, header.shape.len()), (Kind::Signed, true, 0));
+        assert_eq!((header.kind, header.big_endian, header.shape.len()), (NpyKind::Signed, true, 0));
     }
 
     #[test]
@@ -338,7 +343,7 @@ mod tests {
     fn walking_visits_pieces_in_order() {
         let shape = [3, 4, 2];
         let data: Vec<u8> = (0..24).collect();
-        let block = Block { start: vec![1, 1, 0], count: vec![2, 2, 2] };
+        let block = Slab { start: vec![1, 1, 0], count: vec![2, 2, 2] };
         let mut out = vec![0; block.len()];
         walk(&block, &shape, &mut out, 1, |offset, piece| {
             piece.copy_from_slice(&data[offset..offset + piece.len()]);

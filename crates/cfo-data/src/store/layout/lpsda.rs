@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Source;
-use crate::store::container::array::{Array, Block, Number, shape_text};
+use super::TrajectorySource;
+use crate::store::container::array::{Array, Float, Slab, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Split};
 
@@ -67,9 +67,9 @@ impl Lpsda {
         unreachable!("trajectory numbers are checked against `len`")
     }
 
-    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+    fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
         let (part, row) = self.find(trajectory);
-        T::read(&part.values, &Block::whole(part.values.shape()).narrow(0, row, 1).narrow(1, first, count))
+        T::read(&part.values, &Slab::whole(part.values.shape()).narrow(0, row, 1).narrow(1, first, count))
     }
 }
 
@@ -96,7 +96,7 @@ impl Part {
 
     /// The period of a trajectory. The grid does not contain the last point.
     fn length(&self, row: usize) -> Result<f64, DataError> {
-        let points = self.points.read_f64(&Block::whole(self.points.shape()).narrow(0, row, 1))?;
+        let points = self.points.read_f64(&Slab::whole(self.points.shape()).narrow(0, row, 1))?;
         let span = points[points.len() - 1] - points[0];
         let length = span * points.len() as f64 / (points.len() - 1) as f64;
         if length.is_finite() && length > 0.0 {
@@ -110,7 +110,7 @@ impl Part {
     }
 }
 
-impl Source for Lpsda {
+impl TrajectorySource for Lpsda {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -133,7 +133,7 @@ impl Source for Lpsda {
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         let (part, row) = self.find(trajectory);
-        part.times.read_f64(&Block::whole(part.times.shape()).narrow(0, row, 1))
+        part.times.read_f64(&Slab::whole(part.times.shape()).narrow(0, row, 1))
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use lpsda::Lpsda;
 use pdebench::{Fields, Groups};
-pub(crate) use source::Source;
-use table::Table;
+pub(crate) use source::TrajectorySource;
+use table::TableSource;
 use the_well::TheWell;
 
 use super::container::hdf5::Hdf5;
@@ -66,9 +66,9 @@ impl fmt::Display for Layout {
 }
 
 /// Opens the trajectories of a file; returns them with the layout.
-pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn Source>), DataError> {
+pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn TrajectorySource>), DataError> {
     match container(path)? {
-        Container::Zip => Ok((Layout::Npz, Box::new(Table::open_npz(Zip::open(path)?)?))),
+        Container::Zip => Ok((Layout::Npz, Box::new(TableSource::open_npz(Zip::open(path)?)?))),
         Container::Hdf5 => open_hdf5(path),
     }
 }
@@ -112,11 +112,11 @@ fn container(path: &Path) -> Result<Container, DataError> {
     Err(DataError::UnknownLayout { path: path.to_owned(), found })
 }
 
-fn open_hdf5(path: &Path) -> Result<(Layout, Box<dyn Source>), DataError> {
+fn open_hdf5(path: &Path) -> Result<(Layout, Box<dyn TrajectorySource>), DataError> {
     let file = Hdf5::open(path)?;
     let members = file.members("/")?;
-    if Table::recognises(&file, &members.datasets) {
-        return Ok((Layout::Cfo, Box::new(Table::open_hdf5(&file)?)));
+    if TableSource::recognises(&file, &members.datasets) {
+        return Ok((Layout::Cfo, Box::new(TableSource::open_hdf5(&file)?)));
     }
     let has = |name: &str| members.datasets.iter().any(|dataset| dataset == name);
     if has("tensor") {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Source;
-use crate::store::container::array::{Array, Block, Number, read_all, shape_text};
+use super::TrajectorySource;
+use crate::store::container::array::{Array, Float, Slab, read_all, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
@@ -59,13 +59,13 @@ impl Groups {
         Ok(data)
     }
 
-    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+    fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
         let data = self.data(trajectory)?;
-        T::read(&data, &Block::whole(data.shape()).narrow(0, first, count))
+        T::read(&data, &Slab::whole(data.shape()).narrow(0, first, count))
     }
 }
 
-impl Source for Groups {
+impl TrajectorySource for Groups {
     fn path(&self) -> &Path {
         self.file.path()
     }
@@ -203,9 +203,9 @@ impl Fields {
         Ok(Self { path: file.path().to_owned(), fields, widths, times, description, parameters })
     }
 
-    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+    fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
         let read = |field: &Hdf5Array| {
-            T::read(field, &Block::whole(field.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
+            T::read(field, &Slab::whole(field.shape()).narrow(0, trajectory, 1).narrow(1, first, count))
         };
         if let [field] = self.fields.as_slice() {
             return read(field);
@@ -218,7 +218,7 @@ impl Fields {
     }
 }
 
-impl Source for Fields {
+impl TrajectorySource for Fields {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -241,7 +241,7 @@ impl Source for Fields {
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         let frames = self.fields[0].shape()[1];
-        let whole = Block::whole(self.times.shape());
+        let whole = Slab::whole(self.times.shape());
         match self.times.shape().len() {
             1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
             _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
@@ -268,7 +268,7 @@ pub(crate) struct Mixer<T> {
     next: usize,
 }
 
-impl<T: Number> Mixer<T> {
+impl<T: Float> Mixer<T> {
     pub fn new(count: usize, channels: usize) -> Self {
         Self { values: vec![T::default(); count], channels, next: 0 }
     }
@@ -302,7 +302,7 @@ pub(crate) fn domain(centres: Option<Vec<f64>>, points: usize) -> [f64; 2] {
 /// The first `frames` times: PDEBench's lists may have one more.
 pub(crate) fn leading_times(times: &dyn Array, frames: usize) -> Result<Vec<f64>, DataError> {
     check_times(times, 0, frames)?;
-    times.read_f64(&Block::whole(times.shape()).narrow(0, 0, frames))
+    times.read_f64(&Slab::whole(times.shape()).narrow(0, 0, frames))
 }
 
 fn check_times(times: &dyn Array, rows: usize, frames: usize) -> Result<(), DataError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{DataError, Description, Offset, Split};
 
 /// Trajectories in a file. Indices are in range: [`crate::store::TrajectoryFile`] checks them and the results.
-pub(crate) trait Source: Send + Sync {
+pub(crate) trait TrajectorySource: Send + Sync {
     /// Path of the file.
     fn path(&self) -> &Path;
 

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Source;
+use super::TrajectorySource;
 use super::unknown::{Unknown, warnings};
-use crate::store::container::array::{Array, Block, read_all, read_counts, shape_text};
+use crate::store::container::array::{Array, Slab, read_all, read_counts, shape_text};
 use crate::store::container::hdf5::Hdf5;
 use crate::store::container::npy::NpyArray;
 use crate::store::container::zip::Zip;
@@ -40,7 +40,7 @@ pub(crate) fn labels_checksum(system: &str, lists: [&[String]; 3]) -> i64 {
 }
 
 /// Trajectories as rows of arrays.
-pub(crate) struct Table {
+pub(crate) struct TableSource {
     path: PathBuf,
     description: Description,
     values: Box<dyn Array>,
@@ -77,7 +77,7 @@ struct Labels {
     parameter_names: Option<Vec<String>>,
 }
 
-impl Table {
+impl TableSource {
     /// Whether an HDF5 file has this layout.
     pub fn recognises(file: &Hdf5, datasets: &[String]) -> bool {
         let declared = file.group_texts("/", "format").ok().flatten();
@@ -206,8 +206,8 @@ impl Table {
     }
 
     /// The block of consecutive snapshots of a trajectory.
-    fn block(&self, trajectory: usize, first: usize, count: usize) -> Block {
-        Block::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count)
+    fn block(&self, trajectory: usize, first: usize, count: usize) -> Slab {
+        Slab::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count)
     }
 }
 
@@ -298,7 +298,7 @@ impl Labels {
     }
 }
 
-impl Source for Table {
+impl TrajectorySource for TableSource {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -325,7 +325,7 @@ impl Source for Table {
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         let frames = self.frames(trajectory)?;
-        let whole = Block::whole(self.times.shape());
+        let whole = Slab::whole(self.times.shape());
         match self.times.shape().len() {
             1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
             _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
@@ -357,7 +357,7 @@ impl Source for Table {
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         match &self.parameters {
             Some(parameters) => {
-                parameters.read_f64(&Block::whole(parameters.shape()).narrow(0, trajectory, 1))
+                parameters.read_f64(&Slab::whole(parameters.shape()).narrow(0, trajectory, 1))
             }
             None => Ok(Vec::new()),
         }

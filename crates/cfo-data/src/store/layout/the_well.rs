@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Source;
+use super::TrajectorySource;
 use super::pdebench::{Mixer, domain, leading_times};
-use crate::store::container::array::{Array, Block, Number, shape_text};
+use crate::store::container::array::{Array, Float, Slab, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
@@ -95,7 +95,7 @@ impl TheWell {
         Ok(Self { path, description, count, times, frames, fields, parameters, warnings })
     }
 
-    fn numbers<T: Number>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
+    fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
         let shape = &self.description.shape;
         if let [field] = self.fields.as_slice() {
             return field.read(trajectory, first, count, shape);
@@ -118,8 +118,8 @@ fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
             return Err(array.origin().unfit(shape_text(array.shape()), "at least one point"));
         };
         let first_row = match array.shape() {
-            [_] => Some(array.read_f64(&Block::whole(array.shape()))?),
-            [rows, _] if *rows > 0 => Some(array.read_f64(&Block::whole(array.shape()).narrow(0, 0, 1))?),
+            [_] => Some(array.read_f64(&Slab::whole(array.shape()))?),
+            [rows, _] if *rows > 0 => Some(array.read_f64(&Slab::whole(array.shape()).narrow(0, 0, 1))?),
             _ => None,
         };
         extents.push(points);
@@ -220,14 +220,14 @@ impl Field {
     }
 
     /// Reads frames, `[count, height, width, components]`, repeated along omitted axes.
-    fn read<T: Number>(
+    fn read<T: Float>(
         &self,
         trajectory: usize,
         first: usize,
         count: usize,
         shape: &FieldShape,
     ) -> Result<Vec<T>, DataError> {
-        let mut block = Block::whole(self.array.shape());
+        let mut block = Slab::whole(self.array.shape());
         if self.by_sample {
             block = block.narrow(0, trajectory, 1);
         }
@@ -250,7 +250,7 @@ impl Field {
     }
 }
 
-impl Source for TheWell {
+impl TrajectorySource for TheWell {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -278,7 +278,7 @@ impl Source for TheWell {
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         match self.times.shape().len() {
             1 => leading_times(&self.times, self.frames),
-            _ => self.times.read_f64(&Block::whole(self.times.shape()).narrow(0, trajectory, 1)),
+            _ => self.times.read_f64(&Slab::whole(self.times.shape()).narrow(0, trajectory, 1)),
         }
     }
 
@@ -296,7 +296,7 @@ impl Source for TheWell {
             match parameter {
                 Parameter::Common(value) => values.push(*value),
                 Parameter::PerTrajectory(array) => {
-                    values.extend(array.read_f64(&Block::whole(array.shape()).narrow(0, trajectory, 1))?);
+                    values.extend(array.read_f64(&Slab::whole(array.shape()).narrow(0, trajectory, 1))?);
                 }
             }
         }

@@ -109,7 +109,7 @@ pub struct TrajectoryWriter {
     /// Set by a failed write: the file can no longer be completed.
     failed: bool,
     /// `None` after the end.
-    output: Option<Box<dyn Output>>,
+    output: Option<Box<dyn LayoutOutput>>,
     /// The file of an HDF5 layout, closed after `output` is dropped.
     file: Option<Hdf5Output>,
     temporary: Option<TempPath>,
@@ -125,7 +125,7 @@ pub(crate) struct Head<'a> {
 }
 
 /// The content of a file of one layout that is being written.
-pub(crate) trait Output: Send {
+pub(crate) trait LayoutOutput: Send {
     /// Starts a trajectory that fits the description.
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError>;
 
@@ -320,8 +320,8 @@ fn output(
     target: &Path,
     description: &Description,
     options: &WriteOptions,
-) -> Result<(Box<dyn Output>, Option<Hdf5Output>), DataError> {
-    fn boxed(output: impl Output + 'static) -> Box<dyn Output> {
+) -> Result<(Box<dyn LayoutOutput>, Option<Hdf5Output>), DataError> {
+    fn boxed(output: impl LayoutOutput + 'static) -> Box<dyn LayoutOutput> {
         Box::new(output)
     }
     if options.layout == OutputLayout::Npz {

@@ -3,8 +3,8 @@
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
 use super::hdf5::{Hdf5Dataset, Hdf5Group};
-use super::table::{Columns, Times};
-use super::{Compression, Head, Output, WriteOptions};
+use super::table::{TableColumns, WrittenTimes};
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description, Split};
 
 /// Names that channels and parameters must not use.
@@ -18,8 +18,8 @@ pub(crate) struct NetcdfOutput {
     /// Frames of every row, if known in advance; otherwise rows grow.
     frames: Option<usize>,
     channels: Option<Channels>,
-    times: Times,
-    columns: Columns,
+    times: WrittenTimes,
+    columns: TableColumns,
 }
 
 /// Coordinates along the axes of the variables.
@@ -38,8 +38,8 @@ impl NetcdfOutput {
             compression: options.compression,
             frames: options.frames,
             channels: None,
-            times: Times::None,
-            columns: Columns::default(),
+            times: WrittenTimes::None,
+            columns: TableColumns::default(),
         }
     }
 
@@ -50,7 +50,7 @@ impl NetcdfOutput {
         let trajectory = scale(root, "trajectory", &numbers(count), 0)?;
         trajectory.text("long_name", "trajectory")?;
         let frame = match &self.times {
-            Times::Shared(times) if times.len() == frames => {
+            WrittenTimes::Shared(times) if times.len() == frames => {
                 let time = scale(root, "time", times, 1)?;
                 time.text("long_name", "time")?;
                 time.text("axis", "T")?;
@@ -97,7 +97,7 @@ impl NetcdfOutput {
 
     /// Writes the per-trajectory data other than snapshots; returns their names.
     fn write_columns(&self, root: &Hdf5Group, trajectory: &Hdf5Dataset) -> Result<Vec<String>, DataError> {
-        let Columns { lengths, splits, .. } = &self.columns;
+        let TableColumns { lengths, splits, .. } = &self.columns;
         let (count, mut beside) = (lengths.len(), Vec::new());
         let mut push = |name: &str, dataset: Hdf5Dataset| {
             beside.push(name.to_string());
@@ -140,7 +140,7 @@ fn scale<T: rust_hdf5::H5Type>(
     Ok(dataset)
 }
 
-impl Output for NetcdfOutput {
+impl LayoutOutput for NetcdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = self.frames.unwrap_or(head.times.len());
         let root = &self.root;
@@ -167,7 +167,7 @@ impl Output for NetcdfOutput {
         }
         let scales = self.write_scales(root)?;
         let mut beside = self.write_columns(root, &scales.trajectory)?;
-        if let Times::Rows(rows) = &self.times {
+        if let WrittenTimes::Rows(rows) = &self.times {
             rows.dataset.text("long_name", "time")?;
             rows.dataset.numbers("_FillValue", &[f64::NAN])?;
             rows.dataset.attach(0, &scales.trajectory)?;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::table::Columns;
-use super::{Compression, Head, Output, WriteOptions};
+use super::table::TableColumns;
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description, Place};
 
 /// Bytes before the numbers of an array: enough for five extents of twenty digits.
@@ -30,7 +30,7 @@ pub(crate) struct NpzOutput {
     first_times: Vec<f64>,
     /// Rows of times, from the first trajectory with different times on.
     spool: Option<TimesSpool>,
-    columns: Columns,
+    columns: TableColumns,
 }
 
 /// An entry of the central directory.
@@ -64,7 +64,7 @@ impl NpzOutput {
             padding: 0,
             first_times: Vec::new(),
             spool: None,
-            columns: Columns::default(),
+            columns: TableColumns::default(),
         };
         // Reserves space for the headers of the values, which are known at the end.
         let room = member_header("values", 0, 0).len() + HEADER_BYTES;
@@ -235,7 +235,7 @@ impl NpzOutput {
     }
 }
 
-impl Output for NpzOutput {
+impl LayoutOutput for NpzOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let length = head.times.len();
         let frames = *self.frames.get_or_insert(length);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::grid::centres;
 use super::hdf5::{Growing, Hdf5Dataset, Hdf5Group};
-use super::{Compression, Head, Output, WriteOptions};
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description};
 
 /// A PDEBench file that is being written.
@@ -88,7 +88,7 @@ fn single(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
 
-impl Output for PdebenchOutput {
+impl LayoutOutput for PdebenchOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         match self.description.shape.axes {
             1 => self.start_row(head.times)?,

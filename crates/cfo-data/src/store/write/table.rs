@@ -1,7 +1,7 @@
 //! Writing the layout `cfo` in HDF5.
 
 use super::hdf5::{Growing, Hdf5Group};
-use super::{Compression, Head, Output, WriteOptions};
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
 use crate::{DataError, Description, Split};
 
@@ -14,18 +14,18 @@ pub(crate) struct TableOutput {
     compression: Compression,
     is_double: bool,
     values: Option<Growing>,
-    times: Times,
-    columns: Columns,
+    times: WrittenTimes,
+    columns: TableColumns,
 }
 
 /// The times of all trajectories: one list while they agree, and one row each from the first that differs.
-pub(super) enum Times {
+pub(super) enum WrittenTimes {
     None,
     Shared(Vec<f64>),
     Rows(Growing),
 }
 
-impl Times {
+impl WrittenTimes {
     /// Adds the times of a trajectory after `count` others; rows have `frames` entries, or grow.
     pub fn push(
         &mut self,
@@ -55,13 +55,13 @@ impl Times {
 
 /// Small per-trajectory data, kept until the end.
 #[derive(Default)]
-pub(crate) struct Columns {
+pub(crate) struct TableColumns {
     pub lengths: Vec<i64>,
     pub splits: Vec<i8>,
     pub parameters: Vec<f64>,
 }
 
-impl Columns {
+impl TableColumns {
     pub fn push(&mut self, head: &Head<'_>) {
         self.lengths.push(head.times.len() as i64);
         self.splits.extend(head.split.map(Split::code));
@@ -97,8 +97,8 @@ impl TableOutput {
             compression: options.compression,
             is_double: options.is_double(),
             values: None,
-            times: Times::None,
-            columns: Columns::default(),
+            times: WrittenTimes::None,
+            columns: TableColumns::default(),
         };
         output.write_labels()?;
         Ok(output)
@@ -140,7 +140,7 @@ impl TableOutput {
     }
 }
 
-impl Output for TableOutput {
+impl LayoutOutput for TableOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         self.start_values(head.times.len())?;
         let count = self.columns.lengths.len();
@@ -161,13 +161,13 @@ impl Output for TableOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        let Columns { lengths, splits, parameters } = &self.columns;
+        let TableColumns { lengths, splits, parameters } = &self.columns;
         let (count, frames) = (lengths.len(), self.frames.unwrap_or(self.columns.longest()));
         let root = &self.root;
         if self.columns.are_ragged(frames) {
             root.dataset("lengths", &[count], lengths)?;
         }
-        if let Times::Shared(shared) = &self.times {
+        if let WrittenTimes::Shared(shared) = &self.times {
             let mut times = shared.clone();
             times.resize(frames, f64::NAN);
             root.dataset("times", &[frames], &times)?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::channels::Channels;
 use super::grid::{axis_names, centres, dataset_names};
 use super::hdf5::Hdf5Group;
-use super::table::{Columns, Times};
-use super::{Compression, Head, Output, WriteOptions};
+use super::table::{TableColumns, WrittenTimes};
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description};
 
 /// A file of The Well that is being written.
@@ -19,8 +19,8 @@ pub(crate) struct TheWellOutput {
     channels: Option<Channels>,
     /// Snapshots of each trajectory: the number of the first one.
     frames: usize,
-    times: Times,
-    columns: Columns,
+    times: WrittenTimes,
+    columns: TableColumns,
 }
 
 impl TheWellOutput {
@@ -42,8 +42,8 @@ impl TheWellOutput {
             root,
             channels: None,
             frames: 0,
-            times: Times::None,
-            columns: Columns::default(),
+            times: WrittenTimes::None,
+            columns: TableColumns::default(),
         })
     }
 
@@ -60,11 +60,11 @@ impl TheWellOutput {
             dataset.flag("time_varying", false)?;
         }
         match &self.times {
-            Times::Shared(times) => {
+            WrittenTimes::Shared(times) => {
                 self.dimensions.dataset("time", &[times.len()], times)?.flag("sample_varying", false)
             }
-            Times::Rows(rows) => rows.dataset.flag("sample_varying", true),
-            Times::None => Ok(()),
+            WrittenTimes::Rows(rows) => rows.dataset.flag("sample_varying", true),
+            WrittenTimes::None => Ok(()),
         }
     }
 
@@ -98,7 +98,7 @@ impl TheWellOutput {
     }
 }
 
-impl Output for TheWellOutput {
+impl LayoutOutput for TheWellOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         let frames = head.times.len();
         let count = self.columns.lengths.len();

@@ -5,7 +5,7 @@
 
 use super::grid::{channel, channel_names, dataset_names, origin_and_spacing};
 use super::hdf5::{Hdf5Dataset, Hdf5Group};
-use super::{Compression, Head, Output, WriteOptions};
+use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description, FieldShape};
 
 /// Version of the format: the first with images over time.
@@ -66,7 +66,7 @@ impl VtkhdfOutput {
     }
 }
 
-impl Output for VtkhdfOutput {
+impl LayoutOutput for VtkhdfOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
         if !self.arrays.is_empty() {
             let needed = "one alone: the layout `vtkhdf` has one list of times";

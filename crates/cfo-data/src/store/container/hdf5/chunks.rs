@@ -18,7 +18,7 @@ use super::chunk_cache::Recent;
 use super::chunk_index::collect;
 use super::fletcher32::verified;
 use super::overlap::Overlap;
-use crate::store::container::array::{Block, elements};
+use crate::store::container::array::{Slab, elements};
 
 /// Bytes read from the file at a time, for long pieces.
 const PORTION: usize = 1 << 20;
@@ -142,7 +142,7 @@ impl Chunks {
     }
 
     /// The bytes of a nonempty block, last axis fastest.
-    pub fn read(&self, block: &Block) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, block: &Slab) -> Result<Vec<u8>, Error> {
         let mut out = match self.fill.iter().all(|&byte| byte == 0) {
             true => vec![0; block.len() * self.size],
             false => self.fill.repeat(block.len()),
@@ -159,7 +159,7 @@ impl Chunks {
 
     /// Passes the bytes of a nonempty block to `sink` in pieces, each with its offset in the block. Numbers that were
     /// never written are left out.
-    pub fn visit(&self, block: &Block, sink: &mut dyn FnMut(usize, &[u8])) -> Result<(), Error> {
+    pub fn visit(&self, block: &Slab, sink: &mut dyn FnMut(usize, &[u8])) -> Result<(), Error> {
         let axes = self.extent.len();
         let first: Vec<usize> = (0..axes).map(|axis| block.start[axis] / self.extent[axis]).collect();
         let last = |axis: usize| (block.start[axis] + block.count[axis] - 1) / self.extent[axis];
@@ -182,7 +182,7 @@ impl Chunks {
         number: usize,
         place: Place,
         chunk: &[usize],
-        block: &Block,
+        block: &Slab,
         sink: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
         let overlap = Overlap::new(chunk, &self.extent, block);
@@ -343,7 +343,7 @@ mod tests {
         file.close().unwrap();
         let array = Hdf5::open(&path).unwrap().dataset("values").unwrap();
         for row in 0..rows {
-            let read = array.read_f32(&Block::whole(&[rows, width]).narrow(0, row, 1)).unwrap();
+            let read = array.read_f32(&Slab::whole(&[rows, width]).narrow(0, row, 1)).unwrap();
             assert!(read == data[row * width..(row + 1) * width], "row {row}");
             let recent = array.chunks().unwrap().unwrap().recent.lock().unwrap();
             assert_eq!(recent.decoded.len(), width / extent);

@@ -9,9 +9,9 @@ use hdf5_reader::messages::datatype::Datatype;
 use hdf5_reader::{Attribute, Dataset, FileStorage, H5Type, Hdf5File, SliceInfo, SliceInfoElem};
 
 use super::chunks::Chunks;
-use super::number::{Real, number_size};
+use super::number::{StoredReal, number_size};
 use super::{GROWTH, Hdf5, existing, failure, numbers, texts};
-use crate::store::container::array::{Array, Block, Origin, elements, shape_text};
+use crate::store::container::array::{Array, Origin, Slab, elements, shape_text};
 use crate::{DataError, Place};
 
 /// Filters that reorder or check bytes without compressing them.
@@ -107,7 +107,7 @@ impl Hdf5Array {
         Ok(self.chunks.get().and_then(Option::as_ref))
     }
 
-    fn read<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, DataError> {
+    fn read<T: H5Type>(&self, block: &Slab) -> Result<Vec<T>, DataError> {
         if block.len() == 0 {
             return Ok(Vec::new());
         }
@@ -121,7 +121,7 @@ impl Hdf5Array {
         Ok(values)
     }
 
-    fn read_values<T: H5Type>(&self, block: &Block) -> Result<Vec<T>, Error> {
+    fn read_values<T: H5Type>(&self, block: &Slab) -> Result<Vec<T>, Error> {
         if let Some(chunks) = self.chunks()? {
             let bytes = chunks.read(block)?;
             let decoded = T::decode_vec(&bytes, self.dataset.dtype(), block.len());
@@ -157,18 +157,18 @@ impl Array for Hdf5Array {
         &self.shape
     }
 
-    fn read_f64(&self, block: &Block) -> Result<Vec<f64>, DataError> {
-        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value).collect())
+    fn read_f64(&self, block: &Slab) -> Result<Vec<f64>, DataError> {
+        Ok(self.read::<StoredReal>(block)?.into_iter().map(|StoredReal(value)| value).collect())
     }
 
-    fn read_f32(&self, block: &Block) -> Result<Vec<f32>, DataError> {
+    fn read_f32(&self, block: &Slab) -> Result<Vec<f32>, DataError> {
         if matches!(self.dataset.dtype(), Datatype::FloatingPoint { size: 4, .. }) {
             return self.read::<f32>(block);
         }
-        Ok(self.read::<Real>(block)?.into_iter().map(|Real(value)| value as f32).collect())
+        Ok(self.read::<StoredReal>(block)?.into_iter().map(|StoredReal(value)| value as f32).collect())
     }
 
-    fn read_f32_into(&self, block: &Block, out: &mut [f32]) -> Result<(), DataError> {
+    fn read_f32_into(&self, block: &Slab, out: &mut [f32]) -> Result<(), DataError> {
         let failed = |error| failure(&self.origin.path, self.origin.place(), error);
         let chunks = self.chunks().map_err(failed)?.filter(|_| block.len() > 0);
         // One copy for each byte order, so that each compiles to a loop without calls.
@@ -192,7 +192,7 @@ impl Array for Hdf5Array {
 /// Reads a block of numbers of four bytes each into a buffer.
 fn read_singles(
     chunks: &Chunks,
-    block: &Block,
+    block: &Slab,
     out: &mut [f32],
     number: impl Fn([u8; 4]) -> f32,
 ) -> Result<(), Error> {

@@ -19,7 +19,7 @@ use hdf5_reader::error::Error;
 use hdf5_reader::filters::{FILTER_FLETCHER32, FilterRegistry};
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::{Attribute, FileStorage, Hdf5File, OpenOptions};
-use number::{Real, number_size};
+use number::{StoredReal, number_size};
 
 use crate::{DataError, Place};
 
@@ -145,9 +145,9 @@ fn numbers(path: &Path, attribute: &Attribute) -> Result<Vec<f64>, DataError> {
         let (place, found) = (Place::dataset(&attribute.name), format!("{:?}", attribute.datatype));
         return Err(DataError::unfit(path, place, found, "real numbers"));
     }
-    let values = attribute.read_1d::<Real>();
+    let values = attribute.read_1d::<StoredReal>();
     let values = values.map_err(|error| failure(path, Place::dataset(&attribute.name), error))?;
-    Ok(values.into_iter().map(|Real(value)| value).collect())
+    Ok(values.into_iter().map(|StoredReal(value)| value).collect())
 }
 
 fn texts(path: &Path, attribute: &Attribute) -> Result<Vec<String>, DataError> {

@@ -8,9 +8,9 @@ use hdf5_reader::messages::datatype::Datatype;
 
 /// A stored real number: floats of 2, 4 and 8 bytes, integers, and enumerations of them (h5py's booleans).
 #[derive(Clone)]
-pub(super) struct Real(pub f64);
+pub(super) struct StoredReal(pub f64);
 
-impl H5Type for Real {
+impl H5Type for StoredReal {
     fn hdf5_type() -> Datatype {
         f64::hdf5_type()
     }

@@ -1,11 +1,11 @@
 //! Intersections of chunks and blocks of an array.
 
-use crate::store::container::array::Block;
+use crate::store::container::array::Slab;
 
 /// The intersection of a chunk and a block. All lengths count numbers, not bytes.
 pub(super) struct Overlap<'a> {
     extent: &'a [usize],
-    block: &'a Block,
+    block: &'a Slab,
     /// Its start in the chunk.
     source: Vec<usize>,
     /// Its start in the block.
@@ -20,7 +20,7 @@ pub(super) struct Overlap<'a> {
 
 impl<'a> Overlap<'a> {
     /// The intersection with the chunk at an index of the grid of chunks with the given extent.
-    pub fn new(chunk: &[usize], extent: &'a [usize], block: &'a Block) -> Self {
+    pub fn new(chunk: &[usize], extent: &'a [usize], block: &'a Slab) -> Self {
         let axes = extent.len();
         let low = |axis: usize| block.start[axis].max(chunk[axis] * extent[axis]);
         let high =
@@ -92,7 +92,7 @@ mod tests {
     fn chunks_cover_a_block_once() {
         let shape = [3, 5, 4];
         for extent in [[1, 1, 1], [2, 3, 4], [3, 5, 4], [1, 5, 4], [2, 2, 3]] {
-            let block = Block { start: vec![1, 1, 1], count: vec![2, 3, 2] };
+            let block = Slab { start: vec![1, 1, 1], count: vec![2, 3, 2] };
             let mut found = vec![None; block.len()];
             for i in 1 / extent[0]..3_usize.div_ceil(extent[0]) {
                 for j in 1 / extent[1]..4_usize.div_ceil(extent[1]) {

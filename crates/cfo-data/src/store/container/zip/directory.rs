@@ -47,7 +47,7 @@ pub(super) fn read_directory(file: &File, bytes: u64) -> Result<Vec<u8>, Fault> 
 }
 
 /// One entry of the central directory.
-pub(super) struct Entry {
+pub(super) struct ZipEntry {
     pub name: String,
     pub flags: u16,
     pub method: u16,
@@ -57,7 +57,7 @@ pub(super) struct Entry {
     pub local: u64,
 }
 
-impl Entry {
+impl ZipEntry {
     /// Parses the first entry of `bytes`; returns it and its length.
     pub fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         if bytes.len() < ENTRY_BYTES || !bytes.starts_with(ENTRY) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::read::DeflateDecoder;
 
-use super::directory::Entry;
+use super::directory::ZipEntry;
 use super::{Fault, read_within, word16};
 use crate::DataError;
 use crate::store::container::array::Origin;
@@ -63,7 +63,7 @@ impl Member {
     pub(super) fn open(
         file: &Arc<File>,
         bytes: u64,
-        entry: Entry,
+        entry: ZipEntry,
         origin: Origin,
     ) -> Result<Self, DataError> {
         if entry.flags & 1 != 0 || ![STORED, DEFLATED].contains(&entry.method) {

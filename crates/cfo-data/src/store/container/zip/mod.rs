@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use directory::{Entry, read_directory};
+use directory::{ZipEntry, read_directory};
 pub(crate) use member::Member;
 
 use super::array::Origin;
@@ -31,7 +31,7 @@ impl Zip {
         let mut members = Vec::new();
         let mut rest = directory.as_slice();
         while !rest.is_empty() {
-            let (entry, length) = Entry::parse(rest)
+            let (entry, length) = ZipEntry::parse(rest)
                 .ok_or_else(|| Fault::Damaged("its directory is broken").at(&path, Place::default()))?;
             let origin = Origin { path: path.clone(), name: entry.name.clone() };
             members.push(Member::open(&file, bytes, entry, origin)?);
