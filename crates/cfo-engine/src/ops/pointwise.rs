@@ -5,71 +5,116 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::Type;
 
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Unary {
+/// Declares an enumeration of functions with their names, and the methods of [`Graph`] that append them. Functions after
+/// the semicolon have no method.
+macro_rules! functions {
+    (
+        $(#[$about:meta])* $kind:ident, $append:ident $operands:tt, $errors:literal;
+        $($(#[$doc:meta])* $function:ident $name:ident,)*;
+        $($(#[$inner_doc:meta])* $inner:ident $({ $($fields:tt)* })? $inner_name:ident,)*
+    ) => {
+        $(#[$about])*
+        pub enum $kind {
+            $($(#[$doc])* $function,)*
+            $($(#[$inner_doc])* $inner $({ $($fields)* })?,)*
+        }
+
+        impl $kind {
+            pub(super) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$function => stringify!($name),)*
+                    $(Self::$inner { .. } => stringify!($inner_name),)*
+                }
+            }
+        }
+
+        $(method! { $(#[$doc])* $errors, $name $operands => $append, $kind::$function })*
+    };
+}
+
+macro_rules! method {
+    ($(#[$doc:meta])* $errors:literal, $name:ident ($($operand:ident),*) => $append:ident, $function:path) => {
+        impl Graph {
+            $(#[$doc])*
+            ///
+            /// # Errors
+            #[doc = $errors]
+            pub fn $name(&mut self, $($operand: Node),*) -> Result<Node> {
+                self.$append($function, $($operand),*)
+            }
+        }
+    };
+}
+
+functions! {
+    /// A function of one number.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    Unary, unary(x), "If `x` does not hold real numbers.";
+    /// `1 / x`.
+    Reciprocal reciprocal,
+    /// `x * x`.
+    Square square,
+    /// Square root.
+    Sqrt sqrt,
+    /// Exponential.
+    Exp exp,
+    /// Natural logarithm.
+    Log log,
+    /// Sine.
+    Sin sin,
+    /// Cosine.
+    Cos cos,
+    /// Hyperbolic tangent.
+    Tanh tanh,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid sigmoid,
+    /// Absolute value.
+    Abs abs,
+    /// `max(x, 0)`.
+    Relu relu,
+    /// `x * sigmoid(x)`, also called swish.
+    Silu silu,
+    /// Gaussian error linear unit (GELU), in its tanh form.
+    Gelu gelu,
+    ;
     /// `scale * x + shift`.
     Affine {
         /// Factor.
         scale: f64,
         /// Term.
         shift: f64,
-    },
-    /// `1 / x`.
-    Reciprocal,
-    /// `x * x`.
-    Square,
-    /// Square root.
-    Sqrt,
-    /// Exponential.
-    Exp,
-    /// Natural logarithm.
-    Log,
-    /// Sine.
-    Sin,
-    /// Cosine.
-    Cos,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// Absolute value.
-    Abs,
-    /// `max(x, 0)`.
-    Relu,
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU in its tanh form.
-    Gelu,
+    } affine,
     /// Slope of ReLU: 1 where `x > 0`, else 0.
-    Step,
+    Step step,
     /// -1, 0 or 1.
-    Sign,
+    Sign sign,
     /// Slope of SiLU.
-    SiluSlope,
+    SiluSlope silu_slope,
     /// Slope of GELU.
-    GeluSlope,
+    GeluSlope gelu_slope,
 }
 
-/// A function of two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
-    /// Sum.
-    Add,
-    /// Difference.
-    Subtract,
-    /// Product.
-    Multiply,
-    /// Quotient.
-    Divide,
-    /// The larger one.
-    Maximum,
-    /// The smaller one.
-    Minimum,
-    /// 1 where the first is at least the second, else 0.
-    AtLeast,
-    /// The first where the second is not 0, else 0, even if the first is NaN.
-    Mask,
+functions! {
+    /// A function of two numbers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    Binary, binary(a, b), "If the shapes do not broadcast to a common one.";
+    /// `a + b`.
+    Add add,
+    /// `a - b`.
+    Subtract subtract,
+    /// `a * b`.
+    Multiply multiply,
+    /// `a / b`.
+    Divide divide,
+    /// The larger of two values.
+    Maximum maximum,
+    /// The smaller of two values.
+    Minimum minimum,
+    /// 1 where `a` is at least `b`, else 0, also where one is NaN; its derivative is 0.
+    AtLeast at_least,
+    /// `a` where `b` is not 0, else 0, even where `a` is NaN.
+    Mask mask,
+    ;
 }
 
 /// One function applied to every element.
@@ -128,29 +173,6 @@ impl Operation for Pointwise {
 }
 
 impl Unary {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Affine { .. } => "affine",
-            Self::Reciprocal => "reciprocal",
-            Self::Square => "square",
-            Self::Sqrt => "sqrt",
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Sin => "sin",
-            Self::Cos => "cos",
-            Self::Tanh => "tanh",
-            Self::Sigmoid => "sigmoid",
-            Self::Abs => "abs",
-            Self::Relu => "relu",
-            Self::Silu => "silu",
-            Self::Gelu => "gelu",
-            Self::Step => "step",
-            Self::Sign => "sign",
-            Self::SiluSlope => "silu_slope",
-            Self::GeluSlope => "gelu_slope",
-        }
-    }
-
     /// The table of derivatives: cotangent times slope at the input.
     fn derivative(self, at: &mut Derivative<'_>) -> Result<Node> {
         let (x, y, dy) = (at.inputs[0], at.outputs[0], at.cotangent());
@@ -195,19 +217,6 @@ impl Unary {
 }
 
 impl Binary {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Subtract => "subtract",
-            Self::Multiply => "multiply",
-            Self::Divide => "divide",
-            Self::Maximum => "maximum",
-            Self::Minimum => "minimum",
-            Self::AtLeast => "at_least",
-            Self::Mask => "mask",
-        }
-    }
-
     /// Cotangents before they are summed over broadcast axes, where they are needed.
     fn derivative(self, at: &mut Derivative<'_>) -> Result<[Option<Node>; 2]> {
         let (a, b, y, dy) = (at.inputs[0], at.inputs[1], at.outputs[0], at.cotangent());
@@ -238,86 +247,6 @@ impl Binary {
             Self::Mask => [Some(g.mask(dy, b)?), when(second, &mut || g.scale(dy, 0.0))?],
         })
     }
-}
-
-macro_rules! unary_methods {
-    ($($(#[$doc:meta])* $method:ident => $function:ident),* $(,)?) => {
-        impl Graph {
-            $(
-                $(#[$doc])*
-                ///
-                /// # Errors
-                /// If `x` does not hold real numbers.
-                pub fn $method(&mut self, x: Node) -> Result<Node> {
-                    self.unary(Unary::$function, x)
-                }
-            )*
-        }
-    };
-}
-
-unary_methods! {
-    /// `1 / x`.
-    reciprocal => Reciprocal,
-    /// `x * x`.
-    square => Square,
-    /// Square root.
-    sqrt => Sqrt,
-    /// Exponential.
-    exp => Exp,
-    /// Natural logarithm.
-    log => Log,
-    /// Sine.
-    sin => Sin,
-    /// Cosine.
-    cos => Cos,
-    /// Hyperbolic tangent.
-    tanh => Tanh,
-    /// `1 / (1 + exp(-x))`.
-    sigmoid => Sigmoid,
-    /// Absolute value.
-    abs => Abs,
-    /// `max(x, 0)`.
-    relu => Relu,
-    /// `x * sigmoid(x)`, also called swish.
-    silu => Silu,
-    /// Gaussian error linear unit, in its tanh form.
-    gelu => Gelu,
-}
-
-macro_rules! binary_methods {
-    ($($(#[$doc:meta])* $method:ident => $function:ident),* $(,)?) => {
-        impl Graph {
-            $(
-                $(#[$doc])*
-                ///
-                /// # Errors
-                /// If the shapes do not broadcast to a common one.
-                pub fn $method(&mut self, a: Node, b: Node) -> Result<Node> {
-                    self.binary(Binary::$function, a, b)
-                }
-            )*
-        }
-    };
-}
-
-binary_methods! {
-    /// `a + b`.
-    add => Add,
-    /// `a - b`.
-    subtract => Subtract,
-    /// `a * b`.
-    multiply => Multiply,
-    /// `a / b`.
-    divide => Divide,
-    /// The larger of two values.
-    maximum => Maximum,
-    /// The smaller of two values.
-    minimum => Minimum,
-    /// 1 where `a` is at least `b`, else 0, also where one is NaN; its derivative is 0.
-    at_least => AtLeast,
-    /// `a` where `b` is not 0, else 0, even where `a` is NaN.
-    mask => Mask,
 }
 
 impl Graph {
