@@ -109,11 +109,7 @@ impl PreparedConvolution {
 
     pub(crate) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
         context.enter()?;
-        let handle = context
-            .handles
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .convolutions(context.stream)?;
+        let handle = context.handles().convolutions(context.stream)?;
         let null: *mut c_void = std::ptr::null_mut();
         let mut it = Self {
             _context: Arc::clone(context),

@@ -179,7 +179,7 @@ fn build_alone(context: &Arc<Context>, geometry: &Geometry) -> Result<Vec<u8>> {
 pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f32, usize)> {
     let name = file_name(context, geometry);
     context.enter()?;
-    let handle = handle(context)?;
+    let handle = context.handles().convolutions(context.stream)?;
     if geometry.f16 {
         let text = kept(&name).ok_or_else(|| failure("cuDNN", "no plan for the convolution"))?;
         let built = Built::read(handle, &text)?;
@@ -226,11 +226,6 @@ pub(crate) struct Planned {
     pub(crate) workspace: (u64, usize),
 }
 
-fn handle(context: &Arc<Context>) -> Result<sys::cudnnHandle_t> {
-    let mut handles = context.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    handles.convolutions(context.stream)
-}
-
 /// A plan bound to its addresses.
 pub(crate) struct PreparedPlan {
     built: Built,
@@ -247,7 +242,7 @@ unsafe impl Sync for PreparedPlan {}
 impl PreparedPlan {
     pub(crate) fn new(context: &Arc<Context>, call: &Planned) -> Result<Self> {
         context.enter()?;
-        let handle = handle(context)?;
+        let handle = context.handles().convolutions(context.stream)?;
         let text = kept(&file_name(context, &call.geometry));
         let built = {
             let _quiet = quiet();
@@ -260,7 +255,7 @@ impl PreparedPlan {
     }
 
     fn bind(context: &Arc<Context>, call: &Planned, built: Built) -> Result<Self> {
-        let handle = handle(context)?;
+        let handle = context.handles().convolutions(context.stream)?;
         if built.workspace > call.workspace.1 {
             return Err(failure("cuDNN", "a convolution's plan needs more memory than was planned"));
         }

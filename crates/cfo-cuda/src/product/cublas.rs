@@ -88,7 +88,7 @@ fn parse(text: &str) -> Tuned {
         .collect()
 }
 
-fn check(call: &str, status: sys::cublasStatus_t) -> Result<()> {
+pub(crate) fn check(call: &str, status: sys::cublasStatus_t) -> Result<()> {
     match status {
         sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
         _ => Err(failure(call, format!("{status:?}"))),
@@ -145,7 +145,7 @@ impl PreparedProduct {
     pub(crate) fn new(context: &Arc<Context>, product: Product, workspace: &Allocation) -> Result<Self> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         context.enter()?;
-        let handle = context.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner).products()?;
+        let handle = context.handles().products()?;
         let mut prepared = Self {
             context: Arc::clone(context),
             handle,

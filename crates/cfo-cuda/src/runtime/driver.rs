@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys;
 
+use crate::runtime::handles::Handles;
 use crate::runtime::library::Library;
 use cfo_engine::{EngineError, Result};
 
@@ -131,7 +132,7 @@ pub(crate) struct Context {
     context: sys::CUcontext,
     pub(crate) stream: sys::CUstream,
     /// Handles of libraries, created on first use.
-    pub(crate) handles: Mutex<crate::runtime::handles::Handles>,
+    handles: Mutex<Handles>,
 }
 
 // SAFETY: the driver's handles may be used from any thread; every use first makes the context current.
@@ -180,6 +181,11 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<()> {
         // SAFETY: the context is alive as long as `self`.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+
+    /// The libraries' handles, for one thread at a time.
+    pub(crate) fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Free and total bytes.
@@ -259,9 +265,7 @@ impl Drop for Context {
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuStreamSynchronize(self.stream);
-            if let Ok(mut handles) = self.handles.lock() {
-                handles.close();
-            }
+            self.handles().close();
             let _ = sys::cuStreamDestroy_v2(self.stream);
         }
     }

@@ -3,6 +3,8 @@
 
 use cudarc::{cublaslt, cudnn};
 
+use crate::convolution::cudnn::check;
+use crate::product::cublas;
 use crate::runtime::driver::{failure, quiet};
 use crate::runtime::library::Library;
 use cfo_engine::Result;
@@ -28,10 +30,7 @@ impl Handles {
         if self.products.is_null() {
             let _quiet = quiet();
             // SAFETY: the library was found when the context was opened; the handle is written on success.
-            let status = unsafe { cublaslt::sys::cublasLtCreate(&mut self.products) };
-            if status != cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                return Err(failure("cublasLtCreate", format!("{status:?}")));
-            }
+            cublas::check("cublasLtCreate", unsafe { cublaslt::sys::cublasLtCreate(&mut self.products) })?;
         }
         Ok(self.products)
     }
@@ -49,14 +48,8 @@ impl Handles {
             let _quiet = quiet();
             // SAFETY: the library is loaded; the handle is written on success.
             unsafe {
-                let status = cudnn::sys::cudnnCreate(&mut self.convolutions);
-                if status != cudnn::sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
-                    return Err(failure("cudnnCreate", format!("{status:?}")));
-                }
-                let status = cudnn::sys::cudnnSetStream(self.convolutions, stream.cast());
-                if status != cudnn::sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
-                    return Err(failure("cudnnSetStream", format!("{status:?}")));
-                }
+                check("cudnnCreate", cudnn::sys::cudnnCreate(&mut self.convolutions))?;
+                check("cudnnSetStream", cudnn::sys::cudnnSetStream(self.convolutions, stream.cast()))?;
             }
         }
         Ok(self.convolutions)

@@ -29,34 +29,26 @@ pub(crate) enum Library {
 impl Library {
     pub(crate) const ALL: [Self; 4] = [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Cudnn];
 
-    /// The name between `lib` and `.so`.
+    /// The name between `lib` and `.so`, the name in messages, and the command that installs it.
+    fn texts(self) -> [&'static str; 3] {
+        match self {
+            Self::Driver => ["cuda", "driver", "install NVIDIA's driver (the package of your distribution)"],
+            Self::Nvrtc => ["nvrtc", "NVRTC", "`pip install nvidia-cuda-nvrtc`"],
+            Self::CublasLt => ["cublasLt", "cuBLASLt", "`pip install nvidia-cublas`"],
+            Self::Cudnn => ["cudnn", "cuDNN", "`pip install nvidia-cudnn-cu13`"],
+        }
+    }
+
     fn stem(self) -> &'static str {
-        match self {
-            Self::Driver => "cuda",
-            Self::Nvrtc => "nvrtc",
-            Self::CublasLt => "cublasLt",
-            Self::Cudnn => "cudnn",
-        }
+        self.texts()[0]
     }
 
-    /// Name in messages.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Driver => "driver",
-            Self::Nvrtc => "NVRTC",
-            Self::CublasLt => "cuBLASLt",
-            Self::Cudnn => "cuDNN",
-        }
+        self.texts()[1]
     }
 
-    /// The command that installs it.
     pub(crate) fn install(self) -> &'static str {
-        match self {
-            Self::Driver => "install NVIDIA's driver (the package of your distribution)",
-            Self::Nvrtc => "`pip install nvidia-cuda-nvrtc`",
-            Self::CublasLt => "`pip install nvidia-cublas`",
-            Self::Cudnn => "`pip install nvidia-cudnn-cu13`",
-        }
+        self.texts()[2]
     }
 
     /// Whether the bindings find it under one of their names.
