@@ -2,34 +2,55 @@
 
 use crate::runtime::compile;
 
-/// A source file of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum KernelFile {
-    Prelude,
-    Reduce,
-    Loss,
-    Random,
-    Optimizer,
-    SamplePath,
-    GroupNorm,
-    GroupNormCluster,
-    GroupNormPersistent,
-    LayerNorm,
-    Attention,
-    AttentionTiles,
-    AttentionHeads,
-    Conv,
-    ConvFewChannels,
-    ConvRow,
-    ConvRowNorm,
-    ScaledF16,
-    Resample,
-    Wavelet,
-    GemmThin,
-    GemmGeluSm90,
-    GemmSplitTf32,
-    GemmSplitTf32Resident,
+macro_rules! files {
+    ($($file:ident: $($part:literal)*;)*) => {
+        /// A source file of kernels.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum KernelFile {
+            $($file,)*
+        }
+
+        impl KernelFile {
+            fn text(self) -> String {
+                let parts: &[&str] = match self {
+                    $(Self::$file => &[$(include_str!(concat!("../kernels/", $part, ".cu"))),*],)*
+                };
+                parts.concat()
+            }
+        }
+    };
 }
+
+// What each file is made of, after the prelude.
+files! {
+    Prelude:;
+    Reduce: "op/reduce";
+    Loss: "op/loss";
+    Random: "op/random";
+    Optimizer: "op/optimizer";
+    SamplePath: "op/sample_path";
+    GroupNorm: "norm/group_norm";
+    GroupNormCluster: "common/async_copy" "norm/group_norm_cluster";
+    GroupNormPersistent: "common/async_copy" "norm/group_norm_cluster" "norm/group_norm_persistent";
+    LayerNorm: "norm/layer_norm";
+    Attention: "op/attention";
+    AttentionTiles: "common/mma" "op/attention_tiles";
+    AttentionHeads: "common/async_copy" "common/mma" "op/attention_heads";
+    Conv: "convolution/conv";
+    ConvFewChannels: "common/async_copy" "common/mma" "convolution/conv_few_channels";
+    ConvRow: "common/async_copy" "common/mma" "convolution/conv_row";
+    ConvRowNorm: "common/async_copy" "common/mma" "convolution/conv_row" "norm/conv_row_norm";
+    ScaledF16: "convolution/scaled_f16";
+    Resample: "op/resample";
+    Wavelet: "op/wavelet";
+    GemmThin: "product/gemm_thin";
+    GemmGeluSm90: "common/async_copy" "product/gemm_gelu_sm90";
+    GemmSplitTf32: "common/async_copy" "common/mma" "product/gemm_split_tf32";
+    GemmSplitTf32Resident: "common/async_copy" "common/mma" "product/gemm_split_tf32"
+        "product/gemm_split_tf32_resident" "product/gemm_split_tf32_wgrad";
+}
+
+const PRELUDE: &str = include_str!("../kernels/common/prelude.cu");
 
 impl KernelFile {
     /// Kernels that are compiled together: few enough to compile units in parallel, many enough to share the prelude.
@@ -41,56 +62,7 @@ impl KernelFile {
             _ => 12,
         }
     }
-
-    fn text(self) -> String {
-        let parts: &[&str] = match self {
-            Self::Prelude => &[],
-            Self::Reduce => &[include_str!("../kernels/op/reduce.cu")],
-            Self::Loss => &[include_str!("../kernels/op/loss.cu")],
-            Self::Random => &[include_str!("../kernels/op/random.cu")],
-            Self::Optimizer => &[include_str!("../kernels/op/optimizer.cu")],
-            Self::SamplePath => &[include_str!("../kernels/op/sample_path.cu")],
-            Self::GroupNorm => &[include_str!("../kernels/norm/group_norm.cu")],
-            Self::GroupNormCluster => &[ASYNC_COPY, GROUP_NORM_CLUSTER],
-            Self::GroupNormPersistent => {
-                &[ASYNC_COPY, GROUP_NORM_CLUSTER, include_str!("../kernels/norm/group_norm_persistent.cu")]
-            }
-            Self::LayerNorm => &[include_str!("../kernels/norm/layer_norm.cu")],
-            Self::Attention => &[include_str!("../kernels/op/attention.cu")],
-            Self::AttentionTiles => &[MMA, include_str!("../kernels/op/attention_tiles.cu")],
-            Self::AttentionHeads => &[ASYNC_COPY, MMA, include_str!("../kernels/op/attention_heads.cu")],
-            Self::Conv => &[include_str!("../kernels/convolution/conv.cu")],
-            Self::ConvFewChannels => {
-                &[ASYNC_COPY, MMA, include_str!("../kernels/convolution/conv_few_channels.cu")]
-            }
-            Self::ConvRow => &[ASYNC_COPY, MMA, CONV_ROW],
-            Self::ConvRowNorm => {
-                &[ASYNC_COPY, MMA, CONV_ROW, include_str!("../kernels/norm/conv_row_norm.cu")]
-            }
-            Self::ScaledF16 => &[include_str!("../kernels/convolution/scaled_f16.cu")],
-            Self::Resample => &[include_str!("../kernels/op/resample.cu")],
-            Self::Wavelet => &[include_str!("../kernels/op/wavelet.cu")],
-            Self::GemmThin => &[include_str!("../kernels/product/gemm_thin.cu")],
-            Self::GemmGeluSm90 => &[ASYNC_COPY, include_str!("../kernels/product/gemm_gelu_sm90.cu")],
-            Self::GemmSplitTf32 => &[ASYNC_COPY, MMA, GEMM_SPLIT_TF32],
-            Self::GemmSplitTf32Resident => &[
-                ASYNC_COPY,
-                MMA,
-                GEMM_SPLIT_TF32,
-                include_str!("../kernels/product/gemm_split_tf32_resident.cu"),
-                include_str!("../kernels/product/gemm_split_tf32_wgrad.cu"),
-            ],
-        };
-        parts.concat()
-    }
 }
-
-const PRELUDE: &str = include_str!("../kernels/common/prelude.cu");
-const ASYNC_COPY: &str = include_str!("../kernels/common/async_copy.cu");
-const MMA: &str = include_str!("../kernels/common/mma.cu");
-const CONV_ROW: &str = include_str!("../kernels/convolution/conv_row.cu");
-const GROUP_NORM_CLUSTER: &str = include_str!("../kernels/norm/group_norm_cluster.cu");
-const GEMM_SPLIT_TF32: &str = include_str!("../kernels/product/gemm_split_tf32.cu");
 
 /// A kernel: a body that calls templates of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
