@@ -26,24 +26,31 @@ struct UniqueId([u8; 128]);
 type Status = c_int;
 type Handle = *mut c_void;
 
-/// The library's functions.
-struct Functions {
-    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
-    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
-    init_rank: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> Status,
-    destroy: unsafe extern "C" fn(Handle) -> Status,
-    all_reduce: unsafe extern "C" fn(
-        *const c_void,
-        *mut c_void,
-        usize,
-        c_int,
-        c_int,
-        Handle,
-        sys::CUstream,
-    ) -> Status,
-    group_start: unsafe extern "C" fn() -> Status,
-    group_end: unsafe extern "C" fn() -> Status,
-    error_string: unsafe extern "C" fn(Status) -> *const c_char,
+macro_rules! functions {
+    ($($name:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)*) => {
+        /// The library's functions.
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Functions {
+            fn load(library: &Shared) -> Option<Self> {
+                // SAFETY: the types are those of NCCL's header.
+                unsafe { Some(Self { $($name: *library.get($symbol.as_bytes()).ok()?,)* }) }
+            }
+        }
+    };
+}
+
+functions! {
+    get_version = "ncclGetVersion"(*mut c_int) -> Status;
+    get_unique_id = "ncclGetUniqueId"(*mut UniqueId) -> Status;
+    init_rank = "ncclCommInitRank"(*mut Handle, c_int, UniqueId, c_int) -> Status;
+    destroy = "ncclCommDestroy"(Handle) -> Status;
+    all_reduce = "ncclAllReduce"(*const c_void, *mut c_void, usize, c_int, c_int, Handle, sys::CUstream) -> Status;
+    group_start = "ncclGroupStart"() -> Status;
+    group_end = "ncclGroupEnd"() -> Status;
+    error_string = "ncclGetErrorString"(Status) -> *const c_char;
 }
 
 /// The library, loaded once and never unloaded.
@@ -63,23 +70,9 @@ impl Nccl {
     }
 
     fn load(file: PathBuf) -> Option<Self> {
-        /// The address of a function, with its type.
-        fn function<T: Copy>(library: &Shared, name: &str) -> Option<T> {
-            // SAFETY: the types above are those of NCCL's header.
-            unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
-        }
         // SAFETY: loading the library runs its initialisers, as intended.
         let library = unsafe { Shared::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.ok()?;
-        let functions = Functions {
-            get_version: function(&library, "ncclGetVersion")?,
-            get_unique_id: function(&library, "ncclGetUniqueId")?,
-            init_rank: function(&library, "ncclCommInitRank")?,
-            destroy: function(&library, "ncclCommDestroy")?,
-            all_reduce: function(&library, "ncclAllReduce")?,
-            group_start: function(&library, "ncclGroupStart")?,
-            group_end: function(&library, "ncclGroupEnd")?,
-            error_string: function(&library, "ncclGetErrorString")?,
-        };
+        let functions = Functions::load(&library)?;
         // It stays loaded, because it has its own threads.
         std::mem::forget(library);
         let mut version = 0;
