@@ -1,7 +1,7 @@
 //! The diffusion transformer: patches, attention, and normalisation modulated by the time (adaLN-Zero).
 //!
-//! A grid that patches do not tile is continued beyond its end, circularly along periodic axes and by the last value along
-//! others, and the velocity is cropped.
+//! A grid that the patches do not tile is padded at its end: circularly along periodic axes, with the last value along others. The velocity
+//! is cropped.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
 use schemars::JsonSchema;
@@ -57,7 +57,7 @@ impl Dit {
         linear_drawn(graph, name, x, outputs, Activation::Identity, [Initial::ZEROS; 2])
     }
 
-    /// The conditioning vector `[batch, hidden]`, already through SiLU.
+    /// Appends the conditioning vector `[batch, hidden]`, after SiLU.
     fn code(
         &self,
         graph: &mut Graph,
@@ -86,7 +86,7 @@ impl Dit {
         graph.silu(code)
     }
 
-    /// `x + gate * y` with one gate for each sample and feature.
+    /// Appends `x + gate * y` with one gate for each sample and feature.
     fn gated(graph: &mut Graph, x: Node, gate: Node, y: Node) -> Result<Node, EngineError> {
         let axes = graph.shape(gate).axes().to_vec();
         (x + graph.var(gate).reshape([axes[0], 1, axes[1]]) * y).node()
@@ -167,7 +167,7 @@ impl Operator for Dit {
     }
 }
 
-/// Sines and cosines of a token's column, then of its row.
+/// Returns sines and cosines of each token's column, then of its row.
 fn position_code(rows: usize, columns: usize, width: usize) -> Vec<f64> {
     let quarter = width / 4;
     let code = |position: usize| {

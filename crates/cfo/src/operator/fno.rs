@@ -8,8 +8,8 @@ use super::layers::{linear, sinusoids};
 use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, at_most};
 use crate::error::{CfoError, Result};
 
-/// A Fourier neural operator (FNO): lift, spectral blocks, head. The time embedding is added to the lifted field, without weights of its
-/// own. The default is the paper's network: 591,105 parameters on a line, with a complex weight counted once.
+/// A Fourier neural operator (FNO): lift, spectral blocks, head. The time embedding is added to the lifted field without further weights.
+/// The default is the paper's network: 591,105 parameters on a line, with a complex weight counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fno {
@@ -97,7 +97,7 @@ impl Operator for Fno {
     }
 }
 
-/// The position of every point, between 0 and 1 along each axis that is longer than 1.
+/// Appends the position of every point, between 0 and 1 along each axis that is longer than 1.
 fn coordinates(graph: &mut Graph, batch: usize, h: usize, w: usize) -> Result<Node, EngineError> {
     let values = (0..h * w).flat_map(|i| {
         let (row, column) = ((i / w) as f64 / h as f64, (i % w) as f64 / w as f64);

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Setting;
 
-/// Multiplies times in [0, 1] before the sinusoids, so that all frequencies of the code vary over the horizon.
+/// Factor of times in [0, 1] before the sinusoids. With it, all frequencies vary over the horizon.
 const TIME_SCALE: f64 = 1000.0;
 
-/// A linear layer `[..., inputs] -> [..., outputs]` with bias, drawn uniformly in `±1/sqrt(inputs)`.
+/// Appends a linear layer `[..., inputs] -> [..., outputs]` with bias. Weights and biases are uniform in `±1/sqrt(inputs)`.
 pub(super) fn linear(
     graph: &mut Graph,
     name: &str,
@@ -21,7 +21,7 @@ pub(super) fn linear(
     linear_drawn(graph, name, x, outputs, activation, [Initial::fan_in(inputs); 2])
 }
 
-/// A linear layer with its own distributions of weight and bias.
+/// Appends a linear layer with given initial distributions of weight and bias.
 pub(super) fn linear_drawn(
     graph: &mut Graph,
     name: &str,
@@ -36,7 +36,7 @@ pub(super) fn linear_drawn(
     graph.linear(x, weight, Some(bias), activation)
 }
 
-/// The sinusoidal code of times `[batch]`: `[batch, features]`, cosines then sines of `1000 t 10000^(-d / half)`.
+/// Appends the sinusoidal code of times `[batch]`: `[batch, features]`, cosines, then sines, of `1000 t 10000^(-d / half)`.
 pub(super) fn sinusoids(graph: &mut Graph, time: Node, features: usize) -> Result<Node, EngineError> {
     let half = features / 2;
     let frequency = |d: usize| TIME_SCALE * 10_000_f64.powf(-((d % half) as f64) / half as f64);
@@ -81,13 +81,13 @@ impl Padding {
 pub(super) struct Boundary([PadMode; 2]);
 
 impl Boundary {
-    /// The mode of a field whose two axes agree, or whose height is 1 and so has no edge of its own.
+    /// Returns the padding mode of both axes if they agree or the height is 1; otherwise `None`.
     fn common(self, graph: &Graph, x: Node) -> Option<PadMode> {
         let [rows, columns] = self.0;
         (rows == columns || graph.shape(x).axes()[1] == 1).then_some(columns)
     }
 
-    /// The field continued at the end of its axes until their lengths are multiples of these: as it goes on beyond its edges.
+    /// Appends padding at the end of each axis, in the axis's mode, up to the next multiple of `multiples`.
     pub(super) fn fill(self, graph: &mut Graph, x: Node, multiples: [usize; 2]) -> Result<Node, EngineError> {
         let axes = graph.shape(x).axes();
         let [rows, columns] =
@@ -95,7 +95,7 @@ impl Boundary {
         self.pad(graph, x, [0, 0], [rows, columns])
     }
 
-    /// Appends padding around height and width, each in its own mode; nothing where the amount is 0.
+    /// Appends padding around height and width, each in its mode; nothing where the amount is 0.
     fn pad(
         self,
         graph: &mut Graph,
@@ -118,8 +118,8 @@ impl Boundary {
         Ok(x)
     }
 
-    /// Appends a convolution after padding of `amount`. Along an axis that the stride does not divide the padding at its end is wider,
-    /// so that the result has a place for every position: its length is that of the field over the stride, rounded up.
+    /// Appends a convolution after padding of `amount`. If the stride does not divide an axis, the padding at its end is wider: the result
+    /// has the field's length divided by the stride, rounded up.
     pub(super) fn conv(
         self,
         graph: &mut Graph,
@@ -170,7 +170,7 @@ impl Boundary {
     }
 }
 
-/// The first rows and columns of a field, of which it may have more.
+/// Appends a crop of a field to its first rows and columns, if it has more.
 pub(super) fn crop(graph: &mut Graph, x: Node, [height, width]: [usize; 2]) -> Result<Node, EngineError> {
     let mut x = x;
     for (axis, length) in [(1, height), (2, width)] {

@@ -1,6 +1,6 @@
 //! Operators: the networks that are trained.
 //!
-//! An operator maps a field, a time and PDE parameters to a field. The objective decides what input and output mean: for flow matching
+//! An operator maps a field, a time and PDE parameters to a field. The objective defines the meaning of input and output: for flow matching
 //! a state and its velocity, for an autoregressive model a state and the next one.
 
 mod dit;
@@ -26,14 +26,14 @@ pub use mlp::{Mlp, MlpActivation};
 pub use time_embedding::TimeEmbedding;
 pub use unet::Unet;
 
-/// Largest number of channels of a layer. Products of several such sizes can still be counted, and compared with the memory.
+/// Largest number of channels of a layer. Products of a few such sizes do not overflow, so that they can be compared with the memory.
 pub(crate) const MOST_CHANNELS: usize = 1 << 24;
-/// Largest number of features of a time embedding, and of the width of tables that are computed while a network is built.
+/// Largest number of features of a time embedding, and largest width of tables that are computed while a network is built.
 pub(crate) const MOST_FEATURES: usize = 1 << 14;
 /// Largest number of repeated blocks.
 pub(crate) const MOST_BLOCKS: usize = 1 << 10;
 
-/// Refuses a size that no network has, before memory is taken for it.
+/// Returns an error if a size is too large, before memory is allocated for it.
 pub(crate) fn at_most(key: &str, value: usize, most: usize) -> Result<()> {
     match value <= most {
         true => Ok(()),
@@ -50,7 +50,7 @@ pub struct Context {
     pub conditions: Option<Node>,
 }
 
-/// A network architecture. To use your own network, implement this trait; `examples/own_operator.rs` trains one.
+/// A network architecture. To use your own network, implement this trait. `examples/own_operator.rs` trains one.
 ///
 /// ```
 /// use cfo::engine::{Activation, Graph, Initial, Node};
@@ -84,7 +84,7 @@ pub trait Operator: Send + Sync {
     /// Checks that the network can be built for `setting`, before anything is built. The default accepts everything.
     ///
     /// # Errors
-    /// If the network cannot take the grid or its own sizes are out of range.
+    /// If the network does not support the grid, or one of its sizes is out of range.
     fn check(&self, _setting: &Setting) -> Result<()> {
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Laws over all networks.
+//! Laws that hold for all networks.
 
 use cfo_device::Device;
 use cfo_engine::{Graph, Memory, Precision, Program};
 
 use super::*;
 
-/// Each network with its setting and the size that the paper gives it, with the time and without.
+/// Returns each network with its setting and the paper's number of parameters, with and without time as an input.
 fn networks() -> Vec<(OperatorConfig, Setting, usize)> {
     let setting = |field| Setting::square(field, [false, true], 0);
     vec![
@@ -17,7 +17,7 @@ fn networks() -> Vec<(OperatorConfig, Setting, usize)> {
     ]
 }
 
-/// Small networks of each kind, with what they take.
+/// Returns small networks of each kind with their settings.
 fn small_networks() -> Vec<(OperatorConfig, Setting)> {
     let setting = |field, periodic| Setting::square(field, periodic, 2);
     let unet = Unet { channels: Some(vec![4, 8]), groups: 2, ..Unet::default() };
@@ -128,13 +128,13 @@ fn grids_that_do_not_fit_are_refused_in_words() {
     }
 }
 
-/// The weights that every network of a test gets.
+/// Returns random weights.
 fn draw(count: usize, seed: u64) -> Vec<f32> {
     let mut random = cfo_numerics::Philox::new(seed, 0);
     (0..count).map(|_| random.normal() as f32).collect()
 }
 
-/// The velocity of a state without time or parameters, with weights that depend on their names' order alone.
+/// Returns the velocity of a state without time or parameters. The weights depend only on the order of their names.
 fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f32> {
     let ([h, w], c) = (setting.grid, setting.inputs);
     let mut graph = Graph::new();
@@ -160,7 +160,7 @@ fn a_transformer_sees_a_grid_that_does_not_divide_as_one_that_goes_on() {
     let setting = |field| Setting::square(field, [true, false], 0);
     let (small, large) = ([5, 7], [8, 8]);
     let state = draw(small[0] * small[1], 9);
-    // Periodic along the height, the last value along the width.
+    // Circular padding along the height, replicate padding along the width.
     let places = (0..large[0] * large[1]).map(|i| (i / large[1], i % large[1]));
     let continued = places.map(|(row, column)| state[row % small[0] * small[1] + column.min(small[1] - 1)]);
     let whole = velocity(&config, &setting([large[0], large[1], 1]), &continued.collect::<Vec<_>>());
@@ -171,14 +171,14 @@ fn a_transformer_sees_a_grid_that_does_not_divide_as_one_that_goes_on() {
 
 #[test]
 fn a_convolution_of_an_odd_periodic_line_finds_its_neighbours_across_the_edge() {
-    // One scale: what is at the edge reaches the other edge through convolutions of the full grid.
+    // With one scale, the two edges affect each other only through convolutions on the full grid.
     let unet = Unet { channels: Some(vec![4]), groups: 1, ..Unet::default() };
     let config = OperatorConfig::Unet(unet);
     let field = [1, 11, 1];
     let mut state = draw(11, 3);
     let moved = |periodic: bool, state: &mut Vec<f32>| {
         let setting = Setting::square(field, [false, periodic], 0);
-        // A step function of a difference: normalisation spreads any change over the line, so neighbours are compared with far ones.
+        // Normalisation spreads any change over the whole line. The change at the other edge is therefore compared with that in the middle.
         let before = velocity(&config, &setting, state);
         state[10] += 1e-2;
         let after = velocity(&config, &setting, state);
@@ -202,7 +202,7 @@ fn grids_that_divide_are_neither_padded_nor_cropped() {
             (margins.0 != after).then(|| line.to_owned())
         };
         assert_eq!(text.lines().find_map(uneven), None, "{}", config.name());
-        // The transformer slices its modulation, never a field.
+        // Of the transformer, only the modulation is sliced.
         let cropped = |line: &&str| {
             line.contains(" slice axis=2") || config.name() == "unet" && line.contains(" slice ")
         };

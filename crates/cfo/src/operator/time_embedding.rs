@@ -1,4 +1,4 @@
-//! The key `time` of a network: whether time is an input, and by how many features.
+//! The key `time` of a network: whether time is an input, and with how many features.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl TimeEmbedding {
         self != Self::Off
     }
 
-    /// Returns the number of features, `usual` unless it is set.
+    /// Returns the number of features, or `usual` if it is not set.
     pub(super) fn features(self, usual: usize) -> usize {
         match self {
             Self::Off | Self::On => usual,
@@ -36,7 +36,7 @@ impl TimeEmbedding {
         }
     }
 
-    /// Refuses numbers that make no sense.
+    /// Returns an error if the number of features is odd, 0 or too large.
     pub(super) fn check(self) -> Result<()> {
         match self {
             Self::Features(count) if count == 0 || !count.is_multiple_of(2) => {

@@ -1,11 +1,10 @@
 //! The U-Net of the paper, for fields on a line or a plane.
 //!
-//! At every scale a block of two (convolution, group normalisation, SiLU), then a 4-tap convolution of stride 2; a
-//! block at the bottom; on the way up a transposed convolution, the block's output of the same scale beside it, a block.
-//! The time enters every block after its first activation.
+//! Each scale has a block of two layers (convolution, group normalisation, SiLU) and a 4-tap convolution of stride 2. A block follows at
+//! the bottom. On the way up, each scale has a transposed convolution, the concatenation with its block's output from the way down, and a
+//! block. The time enters every block after its first activation.
 //!
-//! A side that does not divide is continued by one point before it is halved, as it goes on beyond its edge, and cropped on the
-//! way up.
+//! An odd side is padded by one point before it is halved, and cropped on the way up.
 
 use cfo_engine::{Activation, EngineError, Graph, GroupNormInputs, Initial, Node};
 use schemars::JsonSchema;
@@ -39,7 +38,7 @@ impl Default for Unet {
 }
 
 impl Unet {
-    /// The sizes that suit a grid.
+    /// Returns the sizes of all scales for a setting.
     fn scales(&self, setting: &Setting) -> Result<Scales> {
         let [height, width] = setting.grid;
         let planar = height > 1;
@@ -70,7 +69,7 @@ impl Unet {
         Ok(Scales {
             channels,
             time_features,
-            // As wide as in the paper, on a line and on a plane.
+            // The paper's widths on a line and on a plane.
             time_hidden: time_features.max((2 * time_features).min(256)),
             groups: self.groups,
             boundary: self.padding.boundary(setting),
@@ -79,7 +78,7 @@ impl Unet {
     }
 }
 
-/// The network with the sizes of its scales.
+/// A network with the sizes of its scales.
 struct Scales {
     channels: Vec<usize>,
     time_features: usize,
@@ -90,7 +89,7 @@ struct Scales {
 }
 
 impl Scales {
-    /// A side of the plane or the line: kernels and strides are 1 along a height of 1.
+    /// Returns the height and width of a kernel or stride: `side` along both axes of a plane; `height` and `side` on a line.
     fn sides(&self, side: usize, height: usize) -> [usize; 2] {
         if self.planar { [side, side] } else { [height, side] }
     }
@@ -107,7 +106,7 @@ impl Scales {
         graph.parameter(name, [axes[0], kh, kw, axes[1]], Initial::fan_in(fan * kh * kw))
     }
 
-    /// Convolution, group normalisation, SiLU and, if there is one, the time term.
+    /// Appends convolution, group normalisation, SiLU and, if there is one, the time term.
     fn layer(
         &self,
         graph: &mut Graph,
@@ -127,7 +126,7 @@ impl Scales {
         graph.group_norm(y, inputs, self.groups, Activation::Silu)
     }
 
-    /// Two layers; the time enters after the first.
+    /// Appends two layers; the time enters after the first.
     fn block(
         &self,
         graph: &mut Graph,
@@ -144,7 +143,7 @@ impl Scales {
         self.layer(graph, &format!("{name}.1"), x, outputs, None)
     }
 
-    /// Half the grid, rounded up.
+    /// Appends the convolution that halves the grid, rounded up.
     fn down(&self, graph: &mut Graph, name: &str, x: Node) -> Result<Node, EngineError> {
         let channels = graph.shape(x).last();
         let weight = self.weight(graph, &format!("{name}.weight"), [channels, channels], 4, channels)?;
@@ -154,7 +153,7 @@ impl Scales {
         graph.add(y, bias)
     }
 
-    /// Twice the grid.
+    /// Appends the transposed convolution that doubles the grid.
     fn up(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize) -> Result<Node, EngineError> {
         let inputs = graph.shape(x).last();
         let weight = self.weight(graph, &format!("{name}.weight"), [inputs, outputs], 4, outputs)?;
@@ -164,7 +163,7 @@ impl Scales {
         graph.add(y, bias)
     }
 
-    /// The time's code, through two layers; PDE parameters enter by a layer of their own.
+    /// Appends the code of the time plus that of the PDE parameters, each through two layers.
     fn code(
         &self,
         graph: &mut Graph,
