@@ -1,4 +1,4 @@
-//! Next-step prediction, the paper's baseline: from each snapshot of a uniform grid to the next one.
+//! The autoregressive model, the paper's baseline: predicts each snapshot of a uniform time grid from the previous one.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Objective for Autoregressive {
         Arc::new(NextState { residual: self.residual })
     }
 
-    /// Steps must be equal, the same in all trajectories or told.
+    /// Checks that all steps are equal. They may differ between trajectories if the step is a parameter.
     fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
         check_uniform(Self::NAME, data, recipe)
     }

@@ -1,4 +1,4 @@
-//! What a training step draws for an objective.
+//! Batches of training samples.
 
 use cfo_engine::{Graph, Node, WindowTimes};
 
@@ -13,22 +13,24 @@ pub struct Batch {
     pub context: Context,
     /// `[batch, height, width, channels]`.
     pub state: Node,
-    /// A velocity or the next snapshot, shaped like the state; see [`Draw`](super::Draw). For a window all snapshots after the first,
-    /// `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
-    /// `[batch, frames, points, channels]`.
+    /// The target: a velocity or the next snapshot, shaped like the state; see [`Draw`](super::Draw). For a window, it contains all
+    /// snapshots after the first, `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
+    /// it is `[batch, frames, points, channels]`.
     pub target: Node,
-    /// `[batch, 1, 1, channels]`: weight of each error, smaller where the velocity is less certain, if noise was removed or `path.trust` is set.
+    /// `[batch, 1, 1, channels]`: weight of each error, smaller where the velocity is less certain. `None` unless noise was removed or
+    /// `path.trust` is set.
     pub trust: Option<Node>,
-    /// The times of a window: `times [intervals + 1, batch]` of the snapshots and `lengths [intervals, batch]` between them.
+    /// The times of a window: `times [intervals + 1, batch]` of the snapshots, and `lengths [intervals, batch]` of the intervals between
+    /// them.
     pub window: Option<WindowTimes>,
     /// Random numbers of this step.
     pub noise: Noise,
-    /// Weight of the mean over these samples in the mean over the whole batch; 1 with one process.
+    /// Weight of these samples' mean in the mean over the whole batch; 1 with one process.
     pub weight: f64,
 }
 
 impl Batch {
-    /// Appends `mean` multiplied by the weight of these samples in the whole batch, which is shared by all ranks.
+    /// Appends `mean` multiplied by [`Batch::weight`]. The sum over all ranks is the mean over the whole batch.
     ///
     /// # Errors
     /// If `mean` is not a scalar.

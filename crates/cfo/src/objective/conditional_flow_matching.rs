@@ -1,4 +1,4 @@
-//! Conditional flow matching: a whole trajectory, with time as one more axis of space, is made out of noise, given its first snapshot.
+//! Conditional flow matching: generates a whole trajectory from noise, given its first snapshot. Time is one more axis of the field.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::trajectories::Trajectories;
 
 /// Conditional flow matching: the network learns the velocity of lines from noise to whole trajectories, given their first snapshot.
 ///
-/// The input of the network is a plane (frames by points) for data with one space axis, a line of frames for ODE systems, and a plane whose
-/// channels are the frames for data with two space axes.
+/// For data with one space axis, the field of the network is a plane (frames by points). For ODE systems it is a line of frames. For data
+/// with two space axes it is a plane whose channels are the frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConditionalFlowMatching {
-    /// The spline through the snapshots that gives the frames, and through the frames that gives the outputs.
+    /// The spline that interpolates the snapshots at the frames, and the frames at the output times.
     pub path: Path,
     /// The keys of the recipe.
     pub keys: ConditionalFlowKeys,
 }
 
-/// How trajectories `[batch, frames, points, channels]` lie in a network's field.
+/// The layout of trajectories `[batch, frames, points, channels]` in a network's field.
 #[derive(Clone, Copy)]
 struct Arrangement {
     frames: usize,
@@ -35,7 +35,7 @@ struct Arrangement {
 }
 
 impl Arrangement {
-    /// Frames by points, a line of frames, or a plane of points whose channels are frames.
+    /// Returns the grid: frames by points, a line of frames, or a plane of points whose channels are the frames.
     fn grid(self) -> [usize; 2] {
         match self.field {
             [1, 1, _] => [1, self.frames],
@@ -48,19 +48,19 @@ impl Arrangement {
         self.field[0] > 1
     }
 
-    /// Channels of a trajectory in the field.
+    /// Returns the number of channels of a trajectory in the field.
     fn channels(self) -> usize {
         self.field[2] * if self.is_planar() { self.frames } else { 1 }
     }
 
-    /// Trajectories as a field.
+    /// Appends the conversion of trajectories to a field.
     fn arrange(self, graph: &mut Graph, x: Node, batch: usize) -> Result<Node> {
         let [height, width] = self.grid();
         let x = if self.is_planar() { graph.permute(x, &[0, 2, 1, 3])? } else { x };
         Ok(graph.reshape(x, [batch, height, width, self.channels()])?)
     }
 
-    /// The inverse.
+    /// Appends the inverse of [`Arrangement::arrange`].
     fn restore(self, graph: &mut Graph, field: Node, batch: usize) -> Result<Node> {
         let [height, width, channels] = self.field;
         if self.is_planar() {
@@ -70,7 +70,7 @@ impl Arrangement {
         Ok(graph.reshape(field, [batch, self.frames, height * width, channels])?)
     }
 
-    /// A snapshot at every frame.
+    /// Appends copies of a snapshot at every frame.
     fn spread(self, graph: &mut Graph, snapshot: Node, batch: usize) -> Result<Node> {
         let [height, width] = self.grid();
         match self.field {
@@ -79,7 +79,7 @@ impl Arrangement {
         }
     }
 
-    /// When each frame is, from -1 to 1, where frames are places of the field.
+    /// Appends the time of each frame, from -1 to 1; `None` if frames are channels.
     fn clock(self, graph: &mut Graph, batch: usize) -> Result<Option<Node>> {
         if self.is_planar() {
             return Ok(None);
@@ -99,7 +99,7 @@ impl ConditionalFlowMatching {
         Arrangement { frames: self.keys.frames, field: model.setting.field }
     }
 
-    /// The network's velocity at a point, given the snapshot where `told` `[batch, 1, 1, 1]` is 1.
+    /// Appends the network's velocity at a point. The network gets the snapshot where `told` `[batch, 1, 1, 1]` is 1.
     fn velocity(&self, graph: &mut Graph, model: &Model, point: &Point, told: Node) -> Result<Node> {
         let (arrangement, batch) = (self.arrangement(model), graph.shape(told).axes()[0]);
         let [height, width] = arrangement.grid();
@@ -108,8 +108,8 @@ impl ConditionalFlowMatching {
             Some(given) => given,
             None => {
                 return Err(CfoError::BadData {
-                    problem: "a trajectory without its first snapshot".into(),
-                    hint: "give the snapshot that it starts from".into(),
+                    problem: "the first snapshot of a trajectory is missing".into(),
+                    hint: "set `Point::given` to the initial snapshots".into(),
                 });
             }
         };
@@ -132,7 +132,7 @@ impl Objective for ConditionalFlowMatching {
         Draw::Trajectory { path: self.path, frames: self.keys.frames }
     }
 
-    /// The mean squared error of the velocity at a uniform time on the line from noise to a trajectory.
+    /// Appends the mean squared error of the velocity at a uniformly random time on the line from noise to a trajectory.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let shape = graph.shape(batch.target).axes().to_vec();
         let source = batch.noise.normal(graph, &shape, 0)?;
@@ -152,7 +152,7 @@ impl Objective for ConditionalFlowMatching {
         Arc::new(*self)
     }
 
-    /// Trajectories must be as long as each other: a frame is as much time in all of them.
+    /// Checks that all trajectories have equal lengths, so that the time between frames is equal.
     fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
         let first = usize::from(recipe.data.drop_first);
         let lengths = seen(data, recipe).filter_map(|(index, trajectory)| {
@@ -165,7 +165,7 @@ impl Objective for ConditionalFlowMatching {
             None => Ok(()),
             Some((other, length)) => Err(CfoError::BadData {
                 problem: format!(
-                    "trajectory {one} is {expected} long and trajectory {other} {length}, but `{}` makes trajectories of one length",
+                    "trajectory {one} has length {expected}, trajectory {other} {length}, but `{}` makes trajectories of one length",
                     Self::NAME
                 ),
                 hint: "cut them to one length, or use `objective.kind = \"flow-matching\"`, which takes any"
@@ -209,7 +209,7 @@ impl Motion for ConditionalFlowMatching {
     fn setting(&self, space: &StateSpace) -> Setting {
         let arrangement = Arrangement { frames: self.keys.frames, field: space.field };
         let (outputs, periodic) = (arrangement.channels(), space.periodic);
-        // The trajectory, the snapshot, whether it is given, and where frames are places when they are.
+        // The trajectory, the snapshot, whether the snapshot is given, and the frames' times unless frames are channels.
         let inputs = outputs + space.field[2] + 1 + usize::from(!arrangement.is_planar());
         let periodic = match space.field {
             [1, 1, _] => [false, false],

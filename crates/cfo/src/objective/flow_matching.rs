@@ -67,8 +67,8 @@ impl FlowMatching {
         self
     }
 
-    /// Multiplies output and target by what an error at their time counts: the speed to the power of one less the balance, in units in
-    /// which a network whose output is 0 has a loss of 1.
+    /// Multiplies output and target by the weight of an error at their time: the speed to the power `1 - balance`. Weights are normalised
+    /// so that a network whose output is 0 has a loss of 1.
     fn balance(
         &self,
         graph: &mut Graph,

@@ -1,11 +1,11 @@
-//! Levels of noise: one drawn for each sample, and numbers that belong to it.
+//! Noise levels: one random level per sample, and the numbers that belong to it.
 
 use cfo_engine::{Graph, Node};
 
 use super::Noise;
 use crate::error::Result;
 
-/// The level of each sample of a batch, with equal probabilities: `[batch, levels]`, 1 at the level and 0 elsewhere.
+/// The random level of each sample of a batch, with equal probabilities: `[batch, levels]`, 1 at the level and 0 elsewhere.
 #[derive(Clone, Copy)]
 pub(super) struct Levels {
     chosen: Node,
@@ -30,7 +30,7 @@ impl Levels {
         Ok(Self { chosen: chosen.node()?, shape: [batch, levels] })
     }
 
-    /// The number that belongs to each sample's level: `[batch, 1, 1, 1]`.
+    /// Appends the number that belongs to each sample's level: `[batch, 1, 1, 1]`.
     pub(super) fn pick(self, graph: &mut Graph, values: &[f64]) -> Result<Node> {
         let [batch, levels] = self.shape;
         let values = graph.formula().constant([1, levels], values.to_vec());

@@ -1,7 +1,7 @@
 //! Objectives: the loss of a network, and how the trained network predicts.
 //!
-//! An objective defines what is sampled from the data ([`Draw`]), its loss, and how the network predicts ([`Motion`]). Each objective is one
-//! file.
+//! An objective defines what is sampled from the data ([`Draw`]), the loss, and how the network predicts ([`Motion`]). There is one file
+//! per objective.
 
 mod autoregressive;
 mod batch;
@@ -37,7 +37,7 @@ pub(crate) use neural_ode::{FixedStep, advanced};
 pub use noise::Noise;
 pub(crate) use uniform_grid::EQUAL;
 
-/// An objective of training. To use your own loss, implement this trait; `examples/own_objective.rs` trains one.
+/// An objective of training. To use your own loss, implement this trait. `examples/own_objective.rs` trains with one.
 ///
 /// ```
 /// use cfo::Model;
@@ -70,10 +70,10 @@ pub trait Objective: Send + Sync {
     /// Returns the name in reports and checkpoints. A run is loaded only with an objective of the name that trained it.
     fn name(&self) -> &str;
 
-    /// Returns what a sample of a batch is drawn from.
+    /// Returns what a sample of a batch consists of.
     fn draw(&self) -> Draw;
 
-    /// Appends the loss of a batch, a scalar: a mean over its samples, since ranks share a batch.
+    /// Appends the loss of a batch, a scalar. It must be a mean over samples, because ranks share a batch.
     ///
     /// # Errors
     /// If the network cannot take the batch.
@@ -98,11 +98,11 @@ pub trait Objective: Send + Sync {
     }
 }
 
-/// What a sample of a batch is drawn from. All trajectories have the same probability, whatever their lengths.
+/// The content of a sample of a batch. All trajectories have equal probability, whatever their lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Draw {
-    /// A point of a trajectory's path. The state is the path's value plus noise, the target its velocity plus that of the noise.
+    /// A random point of a trajectory's path. The state is the path's value plus noise; the target is its velocity plus that of the noise.
     PathPoint {
         /// How points are sampled.
         by: DrawBy,
@@ -113,15 +113,15 @@ pub enum Draw {
     },
     /// A random snapshot except the last; the target is the next one.
     Neighbours,
-    /// A random snapshot and those that follow it, also at irregular times. The targets are all but the first, and [`Batch::window`] has
-    /// their times. Shorter trajectories are refused.
+    /// A random snapshot and the following ones, also at irregular times. The targets are all but the first; [`Batch::window`] has their
+    /// times. Trajectories with fewer snapshots are refused.
     Window {
         /// Number of snapshots after the first, at least 1.
         intervals: usize,
         /// The path whose velocity is the unit of the network's output.
         path: Path,
     },
-    /// A whole trajectory. The state is its first snapshot, the target `[batch, frames, points, channels]` its values on a path at equally
+    /// A whole trajectory. The state is its first snapshot. The target `[batch, frames, points, channels]` has the path's values at equally
     /// spaced times from the first to the last.
     Trajectory {
         /// The spline and its stencil.
@@ -142,7 +142,7 @@ impl Draw {
         }
     }
 
-    /// The points at which a velocity is measured.
+    /// Returns how the points are sampled at which a velocity is measured.
     pub(crate) fn by(self) -> DrawBy {
         match self {
             Self::PathPoint { by, .. } => by,
@@ -150,7 +150,7 @@ impl Draw {
         }
     }
 
-    /// The path whose velocity is measured; without one, lines from snapshot to snapshot.
+    /// Returns the path whose velocity is measured; linear if the sample has none.
     pub(crate) fn path(self) -> Path {
         match self {
             Self::PathPoint { path, .. } | Self::Window { path, .. } | Self::Trajectory { path, .. } => path,
@@ -164,7 +164,8 @@ impl Draw {
 pub struct Point {
     /// Time and PDE parameters; for [`MotionKind::Trajectory`] the time of the flow from noise, in [0, 1].
     pub context: Context,
-    /// `[batch, height, width, channels]`: states; for [`MotionKind::Trajectory`] the trajectories in progress, `[batch, frames, points, channels]`.
+    /// `[batch, height, width, channels]`: states. For [`MotionKind::Trajectory`], `[batch, frames, points, channels]`: trajectories during
+    /// their generation.
     pub state: Node,
     /// `[batch, height, width, channels]`: the initial snapshots, for [`MotionKind::Trajectory`].
     pub given: Option<Node>,

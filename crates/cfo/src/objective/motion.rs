@@ -1,4 +1,4 @@
-//! Motions: how a trained network predicts. A motion is a value that appends one evaluation of itself to a graph.
+//! Motions: how a trained network predicts. A [`Motion`] appends one evaluation of itself to a graph.
 
 use cfo_engine::{Graph, Node};
 
@@ -39,7 +39,7 @@ pub trait Motion: Send + Sync {
     }
 }
 
-/// The meaning of what a [`Motion`] appends.
+/// The meaning of a [`Motion`]'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MotionKind {
     /// A velocity, which a solver integrates to any times, forward or backward.
@@ -60,7 +60,8 @@ pub enum MotionKind {
 pub enum TimeInput {
     /// The time of the data, if the network has a time input.
     Data,
-    /// A number in [0, 1] of the objective, such as the refinement or the time of a flow from noise. The network must have a time input.
+    /// A number in [0, 1] that the objective defines, such as the refinement or the time of a flow from noise. The network must have a time
+    /// input.
     Own,
     /// None.
     None,

@@ -1,5 +1,5 @@
-//! The neural ODE, the paper's baseline: from each true snapshot the network is integrated to the next ones, and the mismatch goes
-//! back through the solver's steps. The same on a warm start is fine-tuning through the solver.
+//! The neural ODE, the paper's baseline: the network is integrated from each true snapshot to the next ones. Gradients of the mismatch are
+//! propagated back through the solver's steps. With trained initial weights this is fine-tuning through the solver.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::recipe::Recipe;
 pub struct NeuralOde {
     /// The solver.
     pub through: ThroughSolver,
-    /// The flow matching with the same unit of velocity, so that weights of one objective can be used by the other.
+    /// The flow matching with the same unit of velocity. Both objectives can therefore use the same weights.
     pub flow: FlowMatching,
 }
 
@@ -29,7 +29,7 @@ impl NeuralOde {
         Self { through, ..Self::default() }
     }
 
-    /// Appends the equal steps of a window; returns where each begins and ends.
+    /// Appends the equal steps of a window and returns them.
     pub(crate) fn steps(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Vec<FixedStep>> {
         let window = windows(batch)?;
         let (count, substeps) = (graph.shape(batch.state).axes()[0], self.through.steps());
@@ -50,7 +50,7 @@ impl NeuralOde {
         Ok(steps)
     }
 
-    /// Appends the mismatch after an interval, a share of the loss.
+    /// Appends the mismatch after an interval, divided by the number of intervals.
     pub(crate) fn share(
         &self,
         graph: &mut Graph,
@@ -67,7 +67,7 @@ impl NeuralOde {
 /// One equal step in a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct FixedStep {
-    /// Its first operation.
+    /// Index of the step's first operation.
     pub(crate) first: usize,
     pub(crate) start: Point,
     pub(crate) length: Node,
@@ -87,7 +87,7 @@ impl FixedStep {
     }
 }
 
-/// Appends a step without an error estimate, from a point by lengths `[batch]`; returns the state at its end.
+/// Appends a step of lengths `[batch]` from a point, without an error estimate, and returns the state at its end.
 pub(crate) fn advanced(
     graph: &mut Graph,
     model: &Model,
@@ -101,7 +101,7 @@ pub(crate) fn advanced(
 fn windows(batch: &Batch) -> Result<WindowTimes> {
     batch.window.ok_or_else(|| CfoError::BadData {
         problem: "the batch has no windows, which `neural-ode` needs".into(),
-        hint: "draw what `Objective::draw` says".into(),
+        hint: "draw the batch as `Objective::draw` defines it".into(),
     })
 }
 
@@ -118,8 +118,8 @@ impl Objective for NeuralOde {
         self.flow.motion()
     }
 
-    /// The mean mismatch after each interval, integrated in equal steps. Training computes the gradients interval by interval, or integrates
-    /// in adaptive steps.
+    /// Appends the mean mismatch after each interval, integrated in equal steps. Training computes the gradients interval by interval, or
+    /// integrates in adaptive steps.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let steps = self.steps(graph, model, batch)?;
         let mut loss = graph.scalar(0.0);
@@ -147,14 +147,14 @@ mod tests {
     use super::*;
     use crate::trajectories::Trajectories;
 
-    /// The mismatch of two snapshots is the same number whichever space the network works in.
+    /// Checks that the mismatch of two snapshots is independent of the latent space.
     #[test]
     fn errors_count_in_wavelet_coefficients_as_in_the_data() {
         let (points, channels) = (16, 2);
         let mut random = Philox::new(3, 0);
         let mut field = |frame: usize| -> Vec<f32> {
             let size = points * channels;
-            // Large and smooth, with small details: coefficients of very different sizes.
+            // Large and smooth, with small details, so that coefficients have very different sizes.
             (0..size).map(|i| ((i / 4 + frame) as f64 + 0.05 * random.normal()) as f32).collect()
         };
         let one = |_| {

@@ -4,14 +4,14 @@ use cfo_engine::{Distribution, Graph, Node, Numbering};
 
 use crate::error::Result;
 
-/// The first of the streams that objectives draw from; those below belong to weights and batches.
+/// The first random stream of objectives; weights and batches use lower streams.
 const FIRST_STREAM: u32 = 0x4000_0000;
 
-/// Where an objective's random numbers come from. They are counter-based: the same for the same seed, sample, step and draw on every device,
-/// whoever else is in the batch, and in a run that is resumed.
+/// A source of random numbers for objectives. The numbers are counter-based: they depend only on seed, sample, step and draw. They are
+/// equal on all devices, in all batches and in resumed runs.
 ///
-/// In training a sample is one of a step's batch. In a rollout it is a trajectory, known by its first state: what is drawn for it depends
-/// on `evaluate.seed`, on that state and on the number of the step.
+/// In training, a sample is a position in a step's batch. In a rollout it is a trajectory, identified by its first state. Its numbers
+/// depend on `evaluate.seed`, on that state and on the number of the step.
 #[derive(Clone, Copy, Debug)]
 pub struct Noise {
     seed: u64,
@@ -20,18 +20,17 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Of a training step; `counter` counts them, `first` is the number of the batch's first sample.
+    /// Creates the source of a training step. `counter` counts the steps, `first` is the number of the batch's first sample.
     pub(crate) fn of_step(seed: u64, counter: Node, first: u32) -> Self {
         Self { seed, numbering: Numbering::Rows { first }, counter }
     }
 
-    /// Of samples that each have a step and a number, `index [batch, 2]`.
-    /// The seed of a rollout is part of the numbers.
+    /// Creates the source of samples with a step and a number each, `counters [batch, 2]`. The numbers contain the seed of the rollout.
     pub(crate) fn of_samples(counters: Node) -> Self {
         Self { seed: 0, numbering: Numbering::Given, counter: counters }
     }
 
-    /// Standard normal numbers of a shape whose first axis is the batch. Numbers that are to differ need another `draw`.
+    /// Appends standard normal numbers. The first axis of `shape` is the batch. Each `draw` gives other numbers.
     ///
     /// # Errors
     /// If the first axis is not the batch.
@@ -39,7 +38,7 @@ impl Noise {
         self.numbers(graph, Distribution::Normal, shape, draw)
     }
 
-    /// Numbers uniform in `[0, 1)`.
+    /// Appends numbers uniform in `[0, 1)`. The first axis of `shape` is the batch. Each `draw` gives other numbers.
     ///
     /// # Errors
     /// If the first axis is not the batch.

@@ -1,4 +1,4 @@
-//! PDE-Refiner (Lippe and others, 2023): a next state is predicted, then refined by taking ever smaller noise off it.
+//! PDE-Refiner (Lippe and others, 2023): predicts the next state, then refines it by removing noise of decreasing amplitude.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::trajectories::Trajectories;
 impl PdeRefiner {
     const NAME: &'static str = "pde-refiner";
 
-    /// What is predicted of a pair: the next state, or the change in its units.
+    /// Appends the target of a pair: the next state, or the change in the unit of the output.
     fn target(self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         match self.residual {
             true => {
@@ -30,8 +30,8 @@ impl PdeRefiner {
         }
     }
 
-    /// The levels: of each what part of the target the network sees, and the deviation of the noise beside it. In the form of noise level 0 is
-    /// the prediction from nothing; in that of velocity level 0 is the last refinement.
+    /// Returns the factor of the target and the standard deviation of the noise in the network's input, for each level. Level 0 is the
+    /// first prediction, without an estimate, if the network predicts noise. It is the last refinement if the network predicts a velocity.
     fn levels(self) -> (Vec<f64>, Vec<f64>) {
         let last = self.refinements;
         let share = |level: usize| level as f64 / last as f64;
@@ -48,13 +48,13 @@ impl PdeRefiner {
         }
     }
 
-    /// Of each level of the diffusion the variance that a step adds: from the square of the smallest deviation to 1.
+    /// Returns the variance that each diffusion level adds, from the square of the smallest deviation to 1.
     fn added(self) -> Vec<f64> {
         let last = self.refinements as f64;
         (0..=self.refinements).map(|level| self.deviation.powf(2.0 * (last - level as f64) / last)).collect()
     }
 
-    /// Of each level of the diffusion the part of the target's variance that is left.
+    /// Returns the share of the target's variance that remains at each diffusion level.
     fn kept(self) -> Vec<f64> {
         let mut left = 1.0;
         self.added()
@@ -66,7 +66,7 @@ impl PdeRefiner {
             .collect()
     }
 
-    /// The network on a snapshot and what is to be refined, at a time `[batch]` of its own.
+    /// Appends the network on a snapshot and the noisy estimate; the point's time `[batch]` is that of the refinement.
     fn network(graph: &mut Graph, model: &Model, point: &Point, noised: Node) -> Result<Node> {
         let field = graph.concat(&[point.state, noised], 3)?;
         model.network(graph, field, &point.context)
@@ -84,7 +84,7 @@ impl PdeRefiner {
         Self::network(graph, model, &point.at(time, point.state), noised)
     }
 
-    /// Predicts from nothing, then takes noise off: new noise around the estimate at every step.
+    /// Appends a first prediction and its refinements: each adds new noise to the estimate and subtracts the predicted noise.
     fn by_noise(self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
         let shape = graph.shape(point.state).axes().to_vec();
         let nothing = graph.constant(shape.clone(), vec![0.0; shape.iter().product()])?;
@@ -99,7 +99,7 @@ impl PdeRefiner {
         Ok(estimate)
     }
 
-    /// From noise through the levels of a diffusion, each a mixture of the estimate and of what it came from.
+    /// Appends the denoising of random numbers through all diffusion levels. Each level mixes the estimate with the input of that level.
     fn by_velocity(self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
         let shape = graph.shape(point.state).axes().to_vec();
         let (added, kept) = (self.added(), self.kept());
@@ -133,8 +133,8 @@ impl Objective for PdeRefiner {
         Draw::Neighbours
     }
 
-    /// The mean squared error at a level drawn for each sample: of the target itself where it is to be predicted from nothing, of the noise
-    /// on it or of the diffusion's velocity elsewhere.
+    /// Appends the mean squared error at a random level per sample. If the network predicts noise, the target is the state itself at level
+    /// 0 and the noise at the others. Otherwise it is the diffusion's velocity.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let target = self.target(graph, model, batch)?;
         let shape = graph.shape(target).axes().to_vec();
@@ -164,7 +164,7 @@ impl Objective for PdeRefiner {
         Arc::new(*self)
     }
 
-    /// Steps must be equal, the same in all trajectories or told.
+    /// Checks that all steps are equal. They may differ between trajectories if the step is a parameter.
     fn check(&self, data: &Trajectories, recipe: &Recipe) -> Result<()> {
         check_uniform(Self::NAME, data, recipe)
     }

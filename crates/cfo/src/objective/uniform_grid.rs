@@ -1,4 +1,4 @@
-//! Data for objectives that go from snapshot to snapshot: uniform grids of times.
+//! Checks of uniform time grids, for objectives that predict the next snapshot.
 
 use cfo_data::{Split, Trajectory};
 
@@ -6,7 +6,8 @@ use crate::error::{CfoError, Result};
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// Refuses training and validation data whose steps are not equal, for an objective of this name: the same in all trajectories or told.
+/// Returns an error if the steps of training or validation data are not equal. They may differ between trajectories if the step is a
+/// parameter of the network. `name` is the objective's.
 pub(super) fn check_uniform(name: &str, data: &Trajectories, recipe: &Recipe) -> Result<()> {
     let first = usize::from(recipe.data.drop_first);
     let mut steps = Vec::new();
@@ -20,7 +21,7 @@ pub(super) fn check_uniform(name: &str, data: &Trajectories, recipe: &Recipe) ->
     check_steps(name, &steps, data, recipe.data.condition)
 }
 
-/// The trajectories that a training looks at: those that it fits, and those that it is validated on.
+/// Returns the trajectories that a training reads: those for training, and those that validation uses.
 pub(super) fn seen<'a>(
     data: &'a Trajectories,
     recipe: &Recipe,
@@ -32,10 +33,10 @@ pub(super) fn seen<'a>(
     data.part(Split::Train).chain(data.part(Split::Validation).take(most))
 }
 
-/// Steps that differ by less than this share are equal: times may be rounded.
+/// Largest relative difference of steps that count as equal; times may be rounded.
 pub(crate) const EQUAL: f64 = 1e-3;
 
-/// The step of a trajectory, all of whose steps must be equal.
+/// Returns the step of a trajectory, or an error if its steps are not equal.
 fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Result<f64> {
     let expected = times[1] - times[0];
     let uneven = times.windows(2).find(|pair| ((pair[1] - pair[0]) / expected - 1.0).abs() > EQUAL);
@@ -47,7 +48,7 @@ fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Resu
         )),
         Some(pair) => Err(CfoError::BadData {
             problem: format!(
-                "trajectory {index} steps by {} after time {}, but `{name}` needs steps of {expected} throughout",
+                "trajectory {index} has a step of {} after time {}, but `{name}` needs steps of {expected} throughout",
                 pair[1] - pair[0],
                 pair[0]
             ),
@@ -56,7 +57,7 @@ fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Resu
     }
 }
 
-/// The network must know by how much it steps: by the same in all trajectories, or it is told, by a parameter that is the step.
+/// Returns an error if steps differ between trajectories and no parameter of the network is the step.
 fn check_steps(name: &str, steps: &[(usize, f64)], data: &Trajectories, told: bool) -> Result<()> {
     let Some(&(first, expected)) = steps.first() else { return Ok(()) };
     let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
@@ -67,7 +68,7 @@ fn check_steps(name: &str, steps: &[(usize, f64)], data: &Trajectories, told: bo
     }
     Err(CfoError::BadData {
         problem: format!(
-            "trajectory {first} steps by {expected} and trajectory {index} by {step}, which `{name}` must be told"
+            "trajectory {first} has steps of {expected}, trajectory {index} of {step}; `{name}` needs the step as a parameter"
         ),
         hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
     })

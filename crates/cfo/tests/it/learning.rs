@@ -121,6 +121,6 @@ fn lengths_and_steps_are_told_to_the_network() {
     }
     let blind = recipe(&["objective.kind=autoregressive", "data.condition=false"]);
     let refused = trained(&blind, &set, None, false).unwrap_err();
-    assert!(refused.to_string().contains("must be told"), "{refused}");
+    assert!(refused.to_string().contains("needs the step as a parameter"), "{refused}");
     assert!(refused.hint().unwrap().contains("data.condition"));
 }

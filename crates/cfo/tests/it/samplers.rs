@@ -266,7 +266,7 @@ fn times_that_a_step_does_not_reach_are_never_compared() {
     mixed.trajectories[validated] = other.trajectories[0].clone();
     let training = || refiner(10, PdeRefiner::default());
     let refused = training().fit(&mixed).unwrap_err().to_string();
-    assert!(refused.contains(&format!("trajectory {validated} by 0.2")), "{refused}");
+    assert!(refused.contains(&format!("trajectory {validated} of 0.2")), "{refused}");
     training().configure(|recipe| recipe.train.validate_every = 0).fit(&mixed).unwrap();
 }
 
