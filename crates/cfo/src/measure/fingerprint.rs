@@ -1,4 +1,4 @@
-//! Hashes of training data, to notice that a run is resumed on other data.
+//! Hashes of training data, which show whether a run is resumed on other data.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -33,7 +33,7 @@ mod tests {
         other.swap(10, 4096);
         assert_ne!(digest(&other), found);
         assert_ne!(digest(&values[..9_999]), found);
-        // Of the empty message, as other programs compute it.
+        // Hash of the empty message, as computed by other programs.
         assert_eq!(digest(&[])[..4], [0x7f, 0x49, 0x8d, 0x46]);
     }
 }

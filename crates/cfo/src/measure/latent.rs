@@ -1,8 +1,8 @@
-//! Latent space: states as coefficients of an orthogonal wavelet, all of them kept.
+//! Latent space: states as the complete coefficients of an orthogonal wavelet.
 //!
-//! The transform is linear and does not depend on time, so that the coefficients follow dynamics of their own, on a grid whose sides are
-//! halved at every level: what was a point with its neighbours becomes the channels of one place. Everything between data and predictions
-//! lives there; errors are measured where the data are.
+//! The transform is linear and independent of time, so the coefficients follow an autonomous system if the states do. Each level halves the
+//! sides of the grid: neighbouring points become channels of one point. Everything between data and predictions works in the latent space;
+//! errors are measured in the space of the data.
 
 use cfo_engine::{Graph, Node, Wavelet, WaveletFamily};
 
@@ -21,15 +21,15 @@ impl LatentConfig {
     }
 }
 
-/// The coefficients of states as fields: on a grid whose sides are halved at every level, the averages first among the channels of a place,
-/// then details from the coarsest level to the finest.
+/// The coefficients of states as fields, on a grid whose sides are halved at every level. The first channels of a point are the averages.
+/// The details follow, from the coarsest level to the finest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latent {
     wavelet: Wavelet,
     axes: usize,
 }
 
-/// Coefficients of one kind: where they lie beside the averages of their level, and how many of them meet at a place along each axis.
+/// Coefficients of one kind: their position relative to the averages of their level, and their number per point along each axis.
 struct Band {
     high: [bool; 2],
     level: usize,
@@ -37,16 +37,16 @@ struct Band {
 }
 
 impl Latent {
-    /// The space of coefficients for states of a space.
+    /// Returns the space of coefficients for states of a space.
     ///
     /// # Errors
-    /// If a side cannot be halved as often.
+    /// If a side cannot be halved once per level.
     pub(crate) fn space(self, states: &StateSpace) -> Result<StateSpace> {
         let [height, width, channels] = states.field;
         let levels = self.wavelet.levels;
         if self.axes == 0 {
             return Err(CfoError::BadData {
-                problem: "`latent.wavelet` is set, but the states have no space to lay wavelets on".into(),
+                problem: "`latent.wavelet` is set, but the states have no space axes for wavelets".into(),
                 hint: "leave `latent.wavelet` out".into(),
             });
         }
@@ -72,23 +72,23 @@ impl Latent {
         Ok(StateSpace { field, ..states.clone() })
     }
 
-    /// How often height and width are halved.
+    /// Returns the number of times that height and width are halved.
     fn halvings(self) -> [usize; 2] {
         [if self.axes > 1 { self.wavelet.levels } else { 0 }, self.wavelet.levels]
     }
 
-    /// Channels of coefficients for one of a state.
+    /// Returns the number of channels of coefficients per channel of a state.
     pub(crate) fn expansion(self) -> usize {
         1 << self.halvings().iter().sum::<usize>()
     }
 
-    /// The field of the states whose coefficients these are.
+    /// Returns the field of the states that have coefficients of this shape.
     pub(crate) fn original(self, [height, width, channels]: [usize; 3]) -> [usize; 3] {
         let [rows, columns] = self.halvings();
         [height << rows, width << columns, channels >> (rows + columns)]
     }
 
-    /// The kinds of details, from the coarsest level to the finest, in the order of their channels.
+    /// Returns the kinds of details, from the coarsest level to the finest, in the order of their channels.
     fn bands(self) -> Vec<Band> {
         let planar = self.axes > 1;
         let kinds: &[[bool; 2]] =
@@ -101,8 +101,8 @@ impl Latent {
         (1..=self.wavelet.levels).rev().flat_map(of_level).collect()
     }
 
-    /// For each channel of the coefficients of one state channel, which row and column it starts at in the transformed field, and how far
-    /// apart its coefficients are there.
+    /// Returns the places of each channel of coefficients of one state channel in the transformed field. A place is the first row and
+    /// column, and the distances between coefficients.
     fn slots(self, [height, width, _]: [usize; 3]) -> Vec<[[usize; 2]; 2]> {
         let mut slots = vec![[[0, 0], [1, 1]]];
         let planar = self.axes > 1;
@@ -119,7 +119,7 @@ impl Latent {
         slots
     }
 
-    /// States one after another, in place, as coefficients.
+    /// Transforms consecutive states to coefficients, in place.
     pub(crate) fn encode(self, field: [usize; 3], values: &mut [f32]) {
         self.each(field, values, |one, moved| {
             self.wavelet.forward(field, one);
@@ -128,7 +128,7 @@ impl Latent {
         });
     }
 
-    /// The inverse of [`Latent::encode`], which is also its transpose.
+    /// Transforms coefficients to states, in place: the inverse of [`Latent::encode`], which is also its transpose.
     pub(crate) fn decode(self, field: [usize; 3], values: &mut [f32]) {
         self.each(field, values, |one, moved| {
             moved.copy_from_slice(one);
@@ -145,7 +145,7 @@ impl Latent {
         }
     }
 
-    /// Says of every coefficient where it is in the latent field and where in the transformed one.
+    /// Calls `pair` with the position of every coefficient in the latent field and in the transformed field.
     fn rearrange(self, field: [usize; 3], mut pair: impl FnMut(usize, usize)) {
         let [height, width, channels] = field;
         let [rows, columns] = self.halvings();
@@ -164,7 +164,7 @@ impl Latent {
         }
     }
 
-    /// Appends the states of coefficients `[batch, height, width, channels]`.
+    /// Appends the transform of coefficients `[batch, height, width, channels]` to states.
     ///
     /// # Errors
     /// If they have another shape.
@@ -209,7 +209,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Coefficients on the host come back on the host and on the device, keep the energy, and every one has a place of its own.
+        /// Checks that coefficients are restored on the host and on the device, that the transform preserves the energy, and that positions
+        /// are unique.
         #[test]
         fn coefficients_come_back_on_the_host_and_on_the_device(
             seed: u64,
@@ -246,13 +247,13 @@ mod tests {
             program.run(&mut memory).unwrap();
             let device = program.output_f64(0).unwrap();
             for ((back, device), value) in back.iter().zip(device).zip(&values) {
-                // Up to six passes there and as many back, each rounded to single precision.
+                // Up to six passes in each direction, each rounded to single precision.
                 prop_assert!((back - value).abs() < 1e-5 && (device as f32 - value).abs() < 1e-5);
             }
         }
     }
 
-    /// Smooth fields have their energy among the averages, and a constant field nowhere else.
+    /// Checks that smooth fields have most energy in the averages, and constant fields all of it.
     #[test]
     fn averages_come_first() {
         let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels: 2 };

@@ -1,4 +1,4 @@
-//! Everything that is measured on the training data, once: scaling, the profile of speeds, noise, trust in the path, the fingerprint.
+//! Measurements of the training data: scaling, profile of speeds, noise, trust in the path, fingerprint. They are made once.
 
 mod fingerprint;
 pub(crate) mod latent;
@@ -22,12 +22,12 @@ pub(crate) use smoothing::Denoiser;
 use survey::{Source, Survey};
 pub(crate) use trust::trust;
 
-/// What a model asks of the training data.
+/// The measurements that a model needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     /// The path whose velocity is measured.
     pub(crate) path: Path,
-    /// Where samples of the path are drawn.
+    /// How points of the path are sampled.
     pub(crate) by: DrawBy,
     /// The clock that defines the time of the velocity.
     pub(crate) clock: Clock,
@@ -37,7 +37,7 @@ pub(crate) struct Question {
     pub(crate) smoothing: Smoothing,
     /// How values are normalised.
     pub(crate) normalize: Normalize,
-    /// The space that the network works in, if it is not that of the data.
+    /// The latent space that the network works in; `None` if it works in the space of the data.
     pub(crate) latent: Option<Latent>,
     /// The unit of the network's output.
     pub(crate) unit: Unit,
@@ -46,7 +46,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// The values alone, as they are stored.
+    /// Creates the question for the stored values, without smoothing, clock or latent space.
     fn plain(path: &PathConfig) -> Self {
         Self {
             path: path.path(),
@@ -68,7 +68,7 @@ pub(crate) struct Measured {
     pub(crate) scaling: Scaling,
     /// Removes noise from the snapshots, if there is noise to remove.
     pub(crate) denoiser: Option<Denoiser>,
-    /// The error of the path's velocity at each snapshot, if it was asked for.
+    /// The error of the path's velocity at each snapshot, if the question includes it.
     pub(crate) path_errors: Vec<f32>,
     /// Hash of the values, times and parameters.
     pub(crate) fingerprint: String,
@@ -77,8 +77,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Measures the selected snapshots in one pass. The scaled values go to `place`, which has room for exactly these. With the scaling and
-    /// the denoiser of a model that exists, only the rest is measured.
+    /// Measures the selected snapshots in one pass. The scaled values are written to `place`, which must have exactly their size. An
+    /// existing model's scaling and denoiser are kept, and only the rest is measured.
     ///
     /// # Errors
     /// If values cannot be read or are not finite.
@@ -107,7 +107,7 @@ impl Measured {
     }
 }
 
-/// Returns a hash of the selected snapshots, with which resuming on other data is detected.
+/// Returns a hash of the selected snapshots. It shows whether a run is resumed on other data.
 ///
 /// # Errors
 /// If the values cannot be read.
@@ -116,7 +116,7 @@ pub(crate) fn fingerprint(path: &PathConfig, set: &Trajectories, selections: &[S
     Ok(Survey::new(&Question::plain(path), source, selections, None)?.fingerprint)
 }
 
-/// Scales values where they stand, in parallel.
+/// Scales values in place, in parallel.
 fn normalize(scaling: &Scaling, values: &mut [f32]) {
     const POINTS: usize = 1 << 16;
     values

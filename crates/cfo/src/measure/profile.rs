@@ -1,7 +1,7 @@
-//! How fast a field changes at each time, relative to its mean over all times.
+//! The speed of a field at each time, relative to its mean over all times.
 //!
-//! Diffusion-reaction starts a hundred times faster than it ends. A network with group normalisation cannot change the size of
-//! its output that much by itself, so the profile does it.
+//! The initial speed of diffusion-reaction is a hundred times the final one. A network with group normalisation cannot scale its output by
+//! such factors, so the profile does.
 
 use cfo_engine::{Graph, Node};
 use cfo_numerics::metric::Summary;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
-/// Cells of the profile, of equal width in the square root of the normalised time: transients come first.
+/// Number of cells of the profile. They have equal width in the square root of the normalised time, because transients are at the start.
 const CELLS: usize = 40;
-/// The least speed of a cell relative to the greatest, so that a field at rest does not divide by zero.
+/// Smallest speed of a cell relative to the largest. It avoids division by zero for a field at rest.
 const LEAST: f64 = 1e-3;
 
-/// Root mean square of the velocity in each cell of time, relative to that of all times, channel by channel.
+/// Root mean square of the velocity in each cell of time, relative to that of all times, for each channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// One row a cell.
+    /// One row per cell.
     pub(crate) speeds: Vec<Vec<f64>>,
-    /// The share of the drawn times in each cell.
+    /// The share of the sampled times in each cell.
     pub(crate) shares: Vec<f64>,
 }
 
-/// Sums of which a [`Profile`] is made: squared speeds and times of every cell, as they are drawn.
+/// Sums from which a [`Profile`] is computed: squared speeds and durations of every cell, weighted by the density of samples.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileSums {
     pub(crate) squares: Vec<Vec<f64>>,
     durations: Vec<f64>,
 }
 
-/// Where a normalised time lies, in units of cells.
+/// Returns the position of a normalised time, in units of cells.
 fn place(time: f64) -> f64 {
     time.clamp(0.0, 1.0).sqrt() * CELLS as f64
 }
 
-/// The normalised time at which a cell begins.
+/// Returns the normalised time at which a cell begins.
 fn beginning(cell: usize) -> f64 {
     (cell as f64 / CELLS as f64).powi(2)
 }
@@ -45,8 +45,8 @@ impl ProfileSums {
         Self { squares: vec![vec![0.0; channels]; CELLS], durations: vec![0.0; CELLS] }
     }
 
-    /// Takes in a segment of normalised times with the mean squared speed of each channel. Its times are drawn `density` times as often as
-    /// if all were drawn alike.
+    /// Adds a segment of normalised times with the mean squared speed of each channel. `density` is the density of samples in the segment,
+    /// relative to uniform sampling in time.
     pub(crate) fn add(&mut self, [from, to]: [f64; 2], density: f64, squares: impl Fn(usize) -> f64) {
         let first = (place(from) as usize).min(CELLS - 1);
         for cell in first..CELLS {
@@ -61,7 +61,7 @@ impl ProfileSums {
         }
     }
 
-    /// Takes in what another has seen of the same channels.
+    /// Adds the sums of other segments with equal channels.
     pub(crate) fn merge(&mut self, other: &Self) {
         let add = |sum: &mut f64, more: &f64| *sum += more;
         self.durations.iter_mut().zip(&other.durations).for_each(|(sum, more)| add(sum, more));
@@ -70,7 +70,8 @@ impl ProfileSums {
         }
     }
 
-    /// The profile; cells that no snapshot was in are as fast as the nearest one before them, or else after them.
+    /// Returns the profile. A cell without snapshots has the speed of the nearest cell before it that has any, or else of the nearest one
+    /// after it.
     pub(crate) fn profile(&self) -> Profile {
         let total: f64 = self.durations.iter().sum();
         let shares: Vec<f64> = self.durations.iter().map(|duration| duration / total).collect();
@@ -97,7 +98,7 @@ impl ProfileSums {
 }
 
 impl Profile {
-    /// Appends the relative speed at times `[batch]`: `[batch, 1, 1, channels]`, straight lines between the cells' middles.
+    /// Appends the relative speed at times `[batch]`: `[batch, 1, 1, channels]`, by linear interpolation between the cells' centres.
     pub(crate) fn at(&self, graph: &mut Graph, time: Node) -> Result<Node> {
         let (batch, channels) = (graph.shape(time).len(), self.speeds[0].len());
         let f = graph.formula();
@@ -106,16 +107,16 @@ impl Profile {
         let zero = fixed(0.0);
         let place = time.maximum(zero).sqrt() * CELLS as f64;
         let (low, high) = (fixed(0.5), fixed(CELLS as f64 - 0.5));
-        // Minus the place, which is at most `high`.
+        // Minus the position, which is at most `high`.
         let mirrored = (-place.maximum(low)).maximum(-high);
         let middles = f.constant([1, CELLS, 1], (0..CELLS).map(|cell| cell as f64 + 0.5).collect());
         let hat = (1.0 - (mirrored + middles).abs()).maximum(zero);
-        // Not a matrix product, which would round its operands in lower precisions.
+        // A matrix product would round its operands in lower precisions.
         let table = f.constant([1, CELLS, channels], self.speeds.iter().flatten().copied().collect());
         Ok((hat * table).sum(&[1]).reshape([batch, 1, 1, channels]).node()?)
     }
 
-    /// Root mean square over the drawn times of the speeds to a power, channel by channel.
+    /// Returns the root mean square of the speeds to a power, over the sampled times, for each channel.
     pub(crate) fn power_mean(&self, power: f64) -> Vec<f64> {
         let mean = |channel: usize| {
             let terms = self.speeds.iter().zip(&self.shares);
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Speeds `1 / (0.1 + t)` and 0 on ragged segments.
+    /// Returns the profile of speeds `1 / (0.1 + t)` and 0 on irregular segments.
     fn decaying(cuts: &[f64]) -> Profile {
         let mut sums = ProfileSums::new(2);
         for pair in cuts.windows(2) {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the segments are, the mean square over the training time is 1.
+        /// Checks that the mean square over the training time is 1 for all segments.
         #[test]
         fn its_mean_square_is_one(gaps in prop::collection::vec(0.001..1.0f64, 1..60)) {
             let total: f64 = gaps.iter().sum();

@@ -50,14 +50,14 @@ pub struct Scaling {
     pub clock: Option<f64>,
     /// Time that is converted to 0: the first time of the training data.
     pub start: f64,
-    /// Time that becomes one unit: from the first to the last that training sees; for a network that is not told the
-    /// time, the longest trajectory.
+    /// Time that becomes one unit: from the first to the last time of training. For a network without time as an input, it is the duration
+    /// of the longest trajectory.
     pub span: f64,
-    /// Time from `start` to the last that training sees.
+    /// Time from `start` to the last time of training.
     pub duration: f64,
     /// Duration of the longest training trajectory, in the user's units.
     pub horizon: f64,
-    /// Mean time between neighbouring snapshots before thinning, in the user's units.
+    /// Mean time between neighbouring snapshots before subsampling, in the user's units.
     pub interval: f64,
     /// Smallest and largest value of each channel of the data, in the user's units.
     pub range: Vec<[f64; 2]>,
@@ -162,8 +162,8 @@ impl Scaling {
         self.time(self.start + self.horizon)
     }
 
-    /// A step that is nowhere longer than a length of the user's time, in the network's units, where no time later than one in the network's
-    /// units is passed.
+    /// Returns the largest step, in the network's units, that is at most `length` of the user's time everywhere up to the network's time
+    /// `latest`.
     pub(crate) fn step(&self, length: f64, latest: f64) -> f64 {
         length * self.clock().rate(self.clock().share(latest)) / self.span
     }

@@ -1,4 +1,4 @@
-//! What training sees of a set: which snapshots of which trajectories.
+//! Selection of training data: which snapshots of which trajectories are used.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::measure::smoothing::Denoiser;
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
 
-/// The snapshots of one training trajectory that are left after dropping and thinning.
+/// The snapshots of one training trajectory that remain after dropping and subsampling.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Selection {
     /// Position of the trajectory in its set.
     pub(crate) trajectory: usize,
-    /// Snapshots before thinning start here.
+    /// Index of the first snapshot before subsampling.
     pub(crate) first: usize,
     /// The snapshots, in increasing order.
     pub(crate) frames: Vec<usize>,
@@ -24,7 +24,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Of every training trajectory of a set.
+    /// Selects the snapshots of all training trajectories of a set.
     ///
     /// # Errors
     /// If a trajectory is too short.
@@ -60,17 +60,17 @@ impl Selection {
         set.part(Split::Train).map(|(i, trajectory)| of((i, &trajectory.times))).collect()
     }
 
-    /// Number of knots of the path, at least two.
+    /// Returns the number of knots of the path, at least two.
     pub(crate) fn len(&self) -> usize {
         if self.counts.is_empty() { self.frames.len() } else { self.counts.len() }
     }
 
-    /// Number of snapshots merged into each knot.
+    /// Returns the number of snapshots merged into each knot.
     pub(crate) fn measurements(&self) -> impl Iterator<Item = u32> {
         (0..self.len()).map(|knot| self.counts.get(knot).copied().unwrap_or(1))
     }
 
-    /// The range of `frames` that some knots consist of.
+    /// Returns the range of `frames` that some knots consist of.
     pub(crate) fn frames_of(&self, knots: Range<usize>) -> Range<usize> {
         if self.counts.is_empty() {
             return knots;
@@ -90,8 +90,7 @@ impl Selection {
         read_means(set, self.trajectory, frames, counts, out)
     }
 
-    /// The states at all knots as training sees them, in the user's units: without noise, if there is something that takes it
-    /// off.
+    /// Returns the states at all knots as training uses them, in the user's units: smoothed if there is a denoiser.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -105,7 +104,7 @@ impl Selection {
         Ok(snapshots)
     }
 
-    /// The times of the knots.
+    /// Returns the times of the knots.
     pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
         let own: Vec<f64> = self.frames.iter().map(|&frame| times[frame]).collect();
         if self.counts.is_empty() {
@@ -120,7 +119,7 @@ impl Selection {
         self.counts.iter().map(mean).collect()
     }
 
-    /// The warning about merged snapshots, if there are any.
+    /// Returns a warning about merged snapshots, or `None` if there are none.
     pub(crate) fn merged(selections: &[Self]) -> Option<String> {
         let merged: usize = selections.iter().map(|one| one.frames.len() - one.len()).sum();
         let trajectories = selections.iter().filter(|one| !one.counts.is_empty()).count();
@@ -168,21 +167,21 @@ pub(crate) fn read_means(
     Ok(())
 }
 
-/// What the times of a training set say.
+/// Start, durations and mean interval of a training set's times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// The first of all.
+    /// The first time.
     pub(crate) start: f64,
-    /// From there to the last of all.
+    /// Time from `start` to the last time.
     pub(crate) duration: f64,
-    /// Of the longest trajectory.
+    /// Duration of the longest trajectory.
     pub(crate) longest: f64,
-    /// Mean time between neighbouring snapshots before thinning.
+    /// Mean time between neighbouring snapshots before subsampling.
     pub(crate) interval: f64,
 }
 
 impl Times {
-    /// Times as a clock shows them: those of the start and the end stay.
+    /// Converts times to a clock's readings. The start and the end are unchanged.
     pub(crate) fn by(self, clock: Clock, times: Vec<f64>) -> Vec<f64> {
         let Self { start, duration, .. } = self;
         match clock {

@@ -10,7 +10,7 @@ use crate::measure::selection::Selection;
 use crate::recipe::Smoothing;
 use crate::trajectories::Trajectories;
 
-/// Points of a field that are smoothed side by side.
+/// Number of points of a field that are smoothed together.
 const BLOCK: usize = 64;
 
 /// The noise of a data set's channels, and the smoothing that removes it.
@@ -34,7 +34,7 @@ pub struct RemovedNoise {
 }
 
 impl Denoiser {
-    /// Estimates the noise of the training snapshots; `None` if there is no noise to remove.
+    /// Estimates the noise of the training snapshots. Returns `None` if there is no noise to remove.
     ///
     /// # Errors
     /// If the values cannot be read.
@@ -65,8 +65,8 @@ impl Denoiser {
         Ok(channels.iter().any(Option::is_some).then_some(Self { unit, channels }))
     }
 
-    /// Removes the noise from all snapshots of a trajectory, `[times, points, channels]`. `counts` gives the number of snapshots averaged in each
-    /// (empty: one each).
+    /// Removes the noise from all snapshots of a trajectory, `[times, points, channels]`. `counts` gives the number of snapshots averaged
+    /// in each (empty: one each).
     pub(crate) fn smooth(&self, times: &[f64], counts: &[u32], values: &mut [f32]) {
         let channels = self.channels.len();
         let size = values.len() / times.len().max(1);
@@ -101,9 +101,10 @@ impl Denoiser {
 }
 
 impl Denoiser {
-    /// What an error of the velocity counts at each snapshot of trajectories one after another, channel by channel, for times in
-    /// units of `span` and knots that are means of `merged` snapshots: `1 / (1 + variance / median)` of the remaining variance of the velocity there. Snapshots at the ends of a
-    /// trajectory have the largest variance. `None` for channels without noise, whose errors have equal weights.
+    /// Returns the weight of an error of the velocity at each snapshot of all trajectories, for each channel. The weight is `1 / (1 +
+    /// variance / median)` of the remaining variance of the velocity at the snapshot. Snapshots at the ends of a trajectory have the
+    /// largest variance. Channels without noise have `None`: their errors have equal weights. `times` are in units of `span`; knots are
+    /// means of `merged` snapshots.
     pub(crate) fn counts(
         &self,
         path: Path,
@@ -138,7 +139,7 @@ fn velocity_variances(path: Path, times: &[f64], smoother: &Smoother) -> Vec<f64
 }
 
 impl RemovedNoise {
-    /// What is surely noise.
+    /// Returns the part of the estimate that is certainly noise, or `None` if there is none.
     fn of(noise: &ChannelNoise) -> Option<Self> {
         let surely = noise.resolved && noise.fit.ratio.is_finite() && noise.fit.deviation > 0.0;
         surely.then_some(Self {
@@ -155,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// The middle of a trajectory is known better than its ends.
+    /// Checks that the velocity is more certain in the middle of a trajectory than at its ends.
     #[test]
     fn ends_count_less() {
         let times: Vec<f64> =
@@ -169,7 +170,7 @@ mod tests {
         assert!(counts[1].is_none());
     }
 
-    /// Each channel with its own smoothing, each point on its own, more points than a block has.
+    /// Checks that each channel has its own smoothing and each point is smoothed separately, with more points than a block has.
     #[test]
     fn every_point_of_every_noisy_channel_is_smoothed() {
         let (frames, points, channels) = (12, BLOCK + 7, 3);

@@ -1,4 +1,4 @@
-//! One pass over what training sees: every value is read once, measured, hashed and put in its place.
+//! The survey of the training data: one pass reads, measures, hashes and stores every value.
 
 use cfo_data::{ChangeProducts, FieldShape, Normalization, Precision, Statistics};
 use cfo_numerics::{DrawBy, Energy};
@@ -24,39 +24,39 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Channels of a snapshot.
+    /// Returns the number of channels of a snapshot.
     fn channels(self) -> usize {
         let channels = self.set.description.shape.channels;
         self.latent.map_or(channels, |latent| channels * latent.expansion())
     }
 }
 
-/// What one pass over the training data finds, in the user's units. A sample of training comes from every trajectory and
-/// from every time of it alike, so changes and velocities are averaged over each trajectory first.
+/// The results of one pass over the training data, in the user's units. Training samples all trajectories with equal probability. Changes
+/// and velocities are therefore averaged over each trajectory first.
 pub(crate) struct Survey {
-    /// Of all values, in the space that the network works in.
+    /// Statistics of all values, in the space that the network works in.
     pub(crate) values: Statistics,
-    /// Of all values of the data, where that is another space.
+    /// Statistics of all values in the space of the data, if the network works in another one.
     data: Option<Statistics>,
     /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
     change: Vec<f64>,
     velocity: Vec<f64>,
     trajectories: usize,
-    /// Channels of the data.
+    /// Number of channels of the data.
     channels: usize,
-    /// How the velocity's size changes over time.
+    /// The speed over time.
     pub(crate) profile: ProfileSums,
-    /// By how much the path's velocity is off at each snapshot of all trajectories, where that is to be known; else empty.
+    /// The relative error of the path's velocity at each snapshot of all trajectories; empty if errors are not estimated.
     pub(crate) path_errors: Vec<f32>,
-    /// What the times say.
+    /// Start, durations and mean interval of the times.
     pub(crate) times: Times,
     /// Warnings about channels whose variation is lost in rounding.
     pub(crate) warnings: Vec<String>,
-    /// Hash of the values, times and parameters, to notice that a run is resumed on other data.
+    /// Hash of the values, times and parameters. It shows whether a run is resumed on other data.
     pub(crate) fingerprint: String,
 }
 
-/// What is found of one trajectory.
+/// The measurements of one trajectory.
 struct Found {
     values: Statistics,
     data: Option<Statistics>,
@@ -67,13 +67,12 @@ struct Found {
     hash: [u8; 16],
 }
 
-/// The weights of the times seen last, which most often are those of all trajectories.
+/// The previous times and their weights, which most often apply to all trajectories.
 type Known = Option<(Vec<f64>, Energy)>;
 
 impl Survey {
-    /// Reads trajectories in parallel and joins what was found in their order, so that the result does not depend on
-    /// the number of threads. The values, without their noise if there is something that takes it off, go to `place`, which has room for just
-    /// these, or nowhere.
+    /// Reads trajectories in parallel and joins their measurements in order. The result does not depend on the number of threads. The
+    /// values, smoothed if there is a denoiser, are written to `place`, which must have exactly their size.
     ///
     /// # Errors
     /// If values cannot be read or are not finite.
@@ -137,7 +136,7 @@ impl Survey {
         for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
             share(squares, channels);
         }
-        // Coefficients are no channels.
+        // Coefficients are not channels.
         let warnings = match source.latent {
             None => precision.warnings(&set.description.channel_names, set.offset()),
             Some(_) => Vec::new(),
@@ -157,8 +156,8 @@ impl Survey {
         }
     }
 
-    /// What is subtracted from each channel, and what it is divided by. All coefficients of a channel of the data are divided by the same, so
-    /// that their errors count as in the data.
+    /// Returns the offset and the divisor of each channel. All coefficients of a channel of the data have one divisor, so that their errors
+    /// have the weights that they have in the data.
     pub(crate) fn normalization(&self, normalize: Normalize) -> Normalization {
         let Normalization { mean, deviation } = match normalize {
             Normalize::Standard => self.values.normalization(),
@@ -174,18 +173,18 @@ impl Survey {
         Normalization { mean, deviation: squares.into_iter().map(f64::sqrt).collect() }
     }
 
-    /// Least and greatest value of each channel of the data.
+    /// Returns the smallest and largest value of each channel of the data.
     pub(crate) fn range(&self) -> Vec<[f64; 2]> {
         let range = self.data.as_ref().unwrap_or(&self.values).range();
         range.into_iter().map(|ends| ends.map(f64::from)).collect()
     }
 
-    /// Root mean square of the change between neighbouring snapshots of each channel.
+    /// Returns the root mean square of the change between neighbouring snapshots of each channel.
     pub(crate) fn change(&self) -> Vec<f64> {
         self.roots(&self.change)
     }
 
-    /// Root mean square of the path's velocity of each channel.
+    /// Returns the root mean square of the path's velocity of each channel.
     pub(crate) fn velocity(&self) -> Vec<f64> {
         self.roots(&self.velocity)
     }
@@ -194,7 +193,7 @@ impl Survey {
         sums.iter().map(|sum| (sum / self.trajectories.max(1) as f64).sqrt()).collect()
     }
 
-    /// Which channels change by more than the rounding of single precision.
+    /// Returns which channels change by more than the rounding error of single precision.
     pub(crate) fn moves(&self) -> Vec<bool> {
         let means = self.values.normalization().mean;
         let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
@@ -221,7 +220,7 @@ struct Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
-    /// Each trajectory to a place of its own.
+    /// Reads and measures each trajectory in its part of the memory.
     fn fill_places(&self, selections: &[Selection], mut places: Vec<&mut [f32]>) -> Result<Vec<Found>> {
         if self.source.set.is_sequential() {
             for (selection, place) in selections.iter().zip(&mut places) {
@@ -239,7 +238,7 @@ impl Surveyor<'_> {
         selections.par_iter().zip(places).map_init(|| None, read_and_measure).collect()
     }
 
-    /// As many trajectories in memory at a time as there are threads.
+    /// Reads and measures trajectories without keeping them. At most one trajectory per thread is in memory.
     fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
         let room = |selection: &Selection| vec![0.0; selection.len() * self.size];
         if self.source.set.is_sequential() {

@@ -1,9 +1,11 @@
-//! How much an error of the path's velocity counts at each snapshot: less where the path knows its velocity less.
+//! Weights of errors of the path's velocity: smaller at snapshots where the velocity is less certain.
 //!
-//! Two things make a path's velocity uncertain: noise that was taken off the snapshots, and gaps between them. A derivative
-//! estimated from `k` snapshots is off by a product of their `k - 1` distances, so that in sparse, irregular data a few close snapshots know the
-//! velocity many times better than the rest. Weighted alike, the mean of all is what the network learns, and wide gaps bias it.
-//! How large the errors are is measured on the data themselves, so that nothing changes where paths are good enough.
+//! A path's velocity is uncertain for two reasons: noise that was removed from the snapshots, and gaps between snapshots. The error of a
+//! derivative estimated from `k` snapshots grows with the product of their `k - 1` distances. In sparse, irregular data, a few close
+//! snapshots therefore give far more accurate velocities than the rest. The network learns the mean of the velocities. With equal weights,
+//! wide gaps bias this mean.
+//!
+//! The errors are estimated from the data. Where paths are accurate enough, all weights are 1.
 
 use cfo_data::ChangeProducts;
 use cfo_numerics::{DrawBy, Path, stencil};
@@ -12,16 +14,17 @@ use crate::measure::Question;
 use crate::measure::scaling::Scaling;
 use crate::measure::smoothing::Denoiser;
 
-/// Snapshots that are compared with each other, neighbours in time: at least so many, and at most so many groups.
+/// Smallest number of snapshots in a group. A group consists of neighbours in time, which are compared with each other. There are at most
+/// `MOST_GROUPS` groups.
 const LEAST_GROUP: usize = 64;
 const MOST_GROUPS: usize = 100;
 
-/// No snapshot counts more often than this, so that the loss does not hang on a handful.
+/// Largest weight of a snapshot, so that no small number of snapshots dominates the loss.
 const MOST_COUNT: f64 = 32.0;
 
-/// What an error counts at each row of trajectories that stand one after another, `[rows, channels]`; empty where all count alike.
-/// The squares have a mean of 1 over what is drawn, channel by channel. Times are in units of `Scaling::span`, `errors` are those of
-/// [`path_errors`] of all trajectories, `merged` says how many snapshots each row is the mean of.
+/// Returns the weight of an error at each row of all trajectories, `[rows, channels]`; empty if all weights are equal. The squares have a
+/// mean of 1 over the samples, for each channel. `times` are in units of `Scaling::span`, `errors` are the [`path_errors`] of all
+/// trajectories, and each row is the mean of `merged` snapshots.
 pub(crate) fn trust(
     question: &Question,
     (scaling, denoiser): (&Scaling, Option<&Denoiser>),
@@ -60,13 +63,13 @@ pub(crate) fn trust(
     trust
 }
 
-/// Offsets between changes that [`path_errors`] asks for.
+/// Returns the largest offset between changes that [`path_errors`] needs.
 pub(crate) fn reach(path: Path, snapshots: usize) -> usize {
     (path.stencil.max(2) + 1).min(snapshots.saturating_sub(1)).max(1)
 }
 
-/// By how much the velocity of a path is off at each snapshot of a trajectory, as a share of its size, `[snapshots, channels]`:
-/// the difference to a stencil with two points more. Not a number where there are too few snapshots to tell, or nothing moves.
+/// Returns the error of a path's velocity at each snapshot of a trajectory, relative to the velocity, `[snapshots, channels]`. The estimate
+/// is the difference from a stencil with two more points. It is NaN if there are too few snapshots or nothing changes.
 pub(crate) fn path_errors(path: Path, times: &[f64], products: &ChangeProducts, channels: usize) -> Vec<f32> {
     let width = path.stencil.max(2);
     if times.len() < width + 2 {
@@ -91,9 +94,9 @@ pub(crate) fn path_errors(path: Path, times: &[f64], products: &ChangeProducts, 
     errors
 }
 
-/// Mean square over space of a sum of snapshots from `first` on whose weights add up to 0.
+/// Returns the mean square over space of a weighted sum of snapshots from `first` on. The weights must add up to 0.
 fn mean_square(weights: &[f64], first: usize, products: &ChangeProducts, channel: usize) -> f64 {
-    // Change j has the weights of all snapshots after it.
+    // The weight of change j is the sum of the weights of all snapshots after it.
     let after = |j: usize| weights[j + 1..].iter().sum::<f64>();
     let changes: Vec<f64> = (0..weights.len() - 1).map(after).collect();
     let mut sum = 0.0;
@@ -106,14 +109,15 @@ fn mean_square(weights: &[f64], first: usize, products: &ChangeProducts, channel
     sum.max(0.0)
 }
 
-/// Mean of what rows say, linear between them, over what is drawn.
+/// Returns the mean over the samples of weights at rows, linear between rows.
 fn weighted_mean(counts: &[f64], shares: &[f64]) -> f64 {
     let sum: f64 = counts.iter().zip(shares).map(|(count, share)| count * share).sum();
     sum / shares.iter().sum::<f64>()
 }
 
-/// `1 / (1 + (error / tolerance)^2)` for the modelled error of the velocity at each row, with a mean of 1 over what is drawn of neighbours in
-/// time: no time counts more than another, and where all errors are below the tolerance nothing changes.
+/// Returns `1 / (1 + (error / tolerance)^2)` for the modelled error of the velocity at each row. The weights have a mean of 1 over the
+/// samples of each group of neighbours in time. All times therefore have equal total weights, and errors below the tolerance change
+/// nothing.
 fn gap_counts(
     spacings: &[(f64, i32)],
     times: &[f64],
@@ -143,9 +147,9 @@ fn gap_counts(
     counts
 }
 
-/// Logarithm of `c` in the model `c * spacing^order` of the error. It is the least that the closest and the next quarter of some rows
-/// say: where snapshots are far apart, the difference of two stencils says no more than that both are wrong, and where they are very close, it may be noise or
-/// rounding, which does not grow with the distance.
+/// Returns the logarithm of `c` in the model `c * spacing^order` of the error, the smaller of two estimates. They come from the quarter of
+/// the rows with the smallest spacings and from the next quarter. Where spacings are large, both stencils are wrong, and their difference
+/// is no estimate. Where they are very small, the difference may be noise or rounding, which does not grow with the spacing.
 fn error_at_unit_spacing(spacings: &[(f64, i32)], errors: &[f64], rows: &[usize]) -> Option<f64> {
     let mut known: Vec<(f64, f64)> = rows
         .iter()
@@ -158,7 +162,7 @@ fn error_at_unit_spacing(spacings: &[(f64, i32)], errors: &[f64], rows: &[usize]
     known.chunks(known.len().div_ceil(4).max(1)).take(2).map(mean).reduce(f64::min)
 }
 
-/// How often each row is drawn, in units of time: the share of its trajectory's draws for which it counts, times its trajectory's length.
+/// Returns the share of the samples that belong to each row, in units of time: its share in its trajectory times the trajectory's duration.
 fn shares(by: DrawBy, times: &[f64], offsets: &[u32]) -> Vec<f64> {
     let mut shares = Vec::with_capacity(times.len());
     for pair in offsets.windows(2) {
@@ -169,7 +173,8 @@ fn shares(by: DrawBy, times: &[f64], offsets: &[u32]) -> Vec<f64> {
     shares
 }
 
-/// Geometric mean of the distances from each row to the others of its stencil, and their number: the order of the estimate.
+/// Returns, for each row, the geometric mean of the distances to the other rows of its stencil, and the order of the estimate: their
+/// number.
 fn spacings(path: Path, times: &[f64], offsets: &[u32]) -> Vec<(f64, i32)> {
     let mut spacings = Vec::with_capacity(times.len());
     for pair in offsets.windows(2) {
@@ -196,7 +201,7 @@ mod tests {
 
     const FIVE_POINTS: Path = Path { spline: Spline::Quintic, stencil: 5 };
 
-    /// Random thinnings of `sin(frequency t)` and `cos`, two points in space, over a unit of time: times, offsets, errors.
+    /// Returns times, offsets and errors of random subsamples of `sin(frequency t)` and `cos`, two points in space, over a unit of time.
     fn thinned_waves(frequency: f64, kept: usize) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
         let frames = 100;
         let (mut times, mut offsets, mut errors) = (Vec::new(), vec![0], Vec::new());
@@ -221,13 +226,13 @@ mod tests {
         (times, offsets, errors)
     }
 
-    /// What each row counts at a tolerance of a hundredth.
+    /// Returns the weight of each row at a tolerance of a hundredth.
     fn counts(by: DrawBy, times: &[f64], offsets: &[u32], errors: &[f64]) -> Vec<f64> {
         let spacings = spacings(FIVE_POINTS, times, offsets);
         gap_counts(&spacings, times, &shares(by, times, offsets), errors, 0.01)
     }
 
-    /// The estimate is the true error where snapshots resolve the wave.
+    /// Checks that the estimate is close to the true error where snapshots resolve the wave.
     #[test]
     fn errors_are_found_without_the_truth() {
         let frequency = 30.0;
@@ -252,8 +257,8 @@ mod tests {
         assert!(checked > 100, "{checked}");
     }
 
-    /// Of many random thinnings of a wave, the weighted mean of the velocities is nearer to the truth than the plain mean,
-    /// which wide gaps bias towards 0.
+    /// Checks the bias on many random subsamples of a wave. The plain mean of the velocities is biased towards 0 by wide gaps; the weighted
+    /// mean is closer to the truth.
     #[test]
     fn close_snapshots_undo_the_bias_of_sparse_ones() {
         let frequency = 40.0_f64;
@@ -278,7 +283,7 @@ mod tests {
         assert!(error(weighted) < 0.2 * error(plain), "{} {}", error(weighted), error(plain));
     }
 
-    /// Where the snapshots resolve what happens, all count alike.
+    /// Checks that weights are equal where the snapshots resolve the wave.
     #[test]
     fn good_paths_are_left_alone() {
         let (times, offsets, errors) = thinned_waves(1.0, 60);
@@ -287,7 +292,7 @@ mod tests {
         assert!(furthest < 0.05, "{furthest}");
     }
 
-    /// On a uniform grid every time has its own group, and nothing changes, ends included.
+    /// Checks that weights on a uniform grid are equal, also at the ends.
     #[test]
     fn even_times_count_alike() {
         let own: Vec<f64> = (0..20).map(f64::from).collect();
@@ -299,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the times and errors and whatever is drawn, counts are positive and bounded, and their mean is positive.
+        /// Checks that weights are positive and bounded and their mean is positive, for all times, errors and samplings.
         #[test]
         fn counts_are_bounded(
             gaps in prop::collection::vec(1e-6_f64..1e3, 1..40), size in -12.0_f64..12.0, unknown in any::<bool>(),
