@@ -1,4 +1,4 @@
-//! What the programs of a model read: a batch of states or trajectories, when they are, what they are given beside.
+//! Inputs of a model's programs: a batch of states or trajectories, with their times and PDE parameters.
 
 use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
 
@@ -8,7 +8,7 @@ use crate::objective::{MotionKind, Noise, Point};
 use crate::operator::Context;
 
 impl Model {
-    /// Shape of a batch of what moves: states, or whole trajectories.
+    /// Returns the shape of a batch of integrated values: states, or whole trajectories.
     pub(crate) fn moving_shape(&self, batch: usize) -> [usize; 4] {
         let [height, width, channels] = self.setting.field;
         match self.motion().kind() {
@@ -17,7 +17,8 @@ impl Model {
         }
     }
 
-    /// The tensors that what moves a batch of states reads, by names that a function gives; with their types.
+    /// Appends the input tensors of a batch of predictions and returns the point that they form. `name` maps an input to the name of its
+    /// tensor.
     pub(crate) fn point(
         &self,
         graph: &mut Graph,
@@ -41,7 +42,7 @@ impl Model {
         })
     }
 
-    /// Puts the tensors of [`Model::point`] into memory; `fill` returns the content of a tensor for its number of elements.
+    /// Inserts the tensors of [`Model::point`] into memory. `fill` returns the content of a tensor for its number of elements.
     pub(crate) fn insert_point(
         &self,
         memory: &mut Memory,
@@ -66,7 +67,7 @@ impl Model {
         Ok(())
     }
 
-    /// What moves a batch of states, alone, on inputs that it puts into memory.
+    /// Returns the graph of one prediction of a batch, and its output. The inputs are inserted into memory.
     ///
     /// # Errors
     /// If memory holds other tensors under the names `forward.*`.

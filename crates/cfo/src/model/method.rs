@@ -1,4 +1,4 @@
-//! What is trained, by which rule: a recipe, with an operator or an objective of the user's own where recipes have no words for it.
+//! The method of a training: a recipe, and a user-defined operator or objective if there is one.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,22 +10,22 @@ use crate::objective::Objective;
 use crate::operator::Operator;
 use crate::recipe::Recipe;
 
-/// A recipe and what it has no words for.
+/// A recipe with the user-defined operator and objective, which it cannot describe.
 #[derive(Clone, Debug)]
 pub(crate) struct Method {
     pub(crate) recipe: Recipe,
     pub(crate) foreign: Foreign,
-    /// Whether it goes on from a network that was trained by another recipe in the same run.
+    /// Whether training continues from a network that was trained with another recipe in the same run.
     pub(crate) tuning: bool,
 }
 
 impl Method {
-    /// A recipe alone.
+    /// Creates the method of a recipe, without a user-defined operator or objective.
     pub(crate) fn of(recipe: &Recipe) -> Self {
         Self { recipe: recipe.clone(), foreign: Foreign::default(), tuning: false }
     }
 
-    /// The fine-tuning that follows.
+    /// Returns the method of the fine-tuning that follows.
     pub(crate) fn tuning(&self) -> Self {
         let mut foreign = Foreign { described: OnceLock::new(), ..self.foreign.clone() };
         foreign.set_objective(None);
@@ -33,7 +33,7 @@ impl Method {
     }
 }
 
-/// An operator and an objective that recipes have no words for. Checkpoints keep their names.
+/// A user-defined operator and objective. Checkpoints keep their names.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Foreign {
     #[serde(default, rename = "own_operator", skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub(crate) struct Foreign {
     operator: Option<Arc<dyn Operator>>,
     #[serde(skip)]
     objective: Option<Arc<dyn Objective>>,
-    /// The objective of the recipe, once it was asked for.
+    /// The objective of the recipe, created when it is first needed.
     #[serde(skip)]
     described: OnceLock<Arc<dyn Objective>>,
 }
@@ -60,23 +60,23 @@ impl Foreign {
         self.objective = objective;
     }
 
-    /// Whether the objective is one that recipes have no words for.
+    /// Returns whether the objective is user-defined.
     pub(crate) fn has_objective(&self) -> bool {
         self.objective.is_some()
     }
 
-    /// The network: the user's own, else the recipe's.
+    /// Returns the user-defined network, or else the recipe's.
     pub(crate) fn operator<'a>(&'a self, recipe: &'a Recipe) -> &'a dyn Operator {
         self.operator.as_deref().unwrap_or_else(|| recipe.operator.operator())
     }
 
-    /// The objective: the user's own, else the recipe's.
+    /// Returns the user-defined objective, or else the recipe's.
     pub(crate) fn objective(&self, recipe: &Recipe) -> &dyn Objective {
         let described = || recipe.objective.objective(&recipe.path);
         self.objective.as_deref().unwrap_or_else(|| &**self.described.get_or_init(described))
     }
 
-    /// Takes the operator and the objective of the names that are missing here.
+    /// Sets the user-defined operator and objective whose names are known here.
     ///
     /// # Errors
     /// If others are needed or others were given.
@@ -87,7 +87,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Refuses a model of which only a name is known.
+    /// Returns an error if only the name of an operator or objective is known.
     pub(crate) fn check(&self) -> Result<()> {
         let missing = |name: &Option<String>, there: bool| name.clone().filter(|_| !there);
         differ("operator", &missing(&self.operator_name, self.operator.is_some()), &None)?;
@@ -110,14 +110,14 @@ fn differ(what: &str, needed: &Option<String>, given: &Option<String>) -> Result
         ),
         (None, _) => (
             format!("the run was trained with the {what} of its recipe, not with a user-defined one"),
-            format!("load it without an {what} of your own"),
+            format!("load it without a user-defined {what}"),
         ),
     };
     Err(CfoError::BadData { problem, hint })
 }
 
 impl PartialEq for Foreign {
-    /// By the names: what stands behind them cannot be compared.
+    /// Compares the names, because operators and objectives cannot be compared.
     fn eq(&self, other: &Self) -> bool {
         (&self.operator_name, &self.objective_name) == (&other.operator_name, &other.objective_name)
     }

@@ -1,4 +1,4 @@
-//! A model: the recipe, what it must know of the data, and how its network enters a graph.
+//! Models: a recipe, the measurements of the training data, and the network as part of a graph.
 
 mod inputs;
 mod method;
@@ -38,7 +38,7 @@ pub struct Model {
     pub setting: StateSpace,
     /// The conversion between the user's units and the network's.
     pub scaling: Scaling,
-    /// Removes noise from the training snapshots, if the recipe asks for it and there is noise.
+    /// Removes noise from the training snapshots; `None` if there is no noise to remove.
     pub denoiser: Option<Denoiser>,
     /// Names of the channels; empty when unknown.
     pub channel_names: Vec<String>,
@@ -48,10 +48,10 @@ pub struct Model {
     pub parameter_ranges: Vec<[f64; 2]>,
     /// Lower and upper end of each space axis of the training data.
     pub domain: Vec<[f64; 2]>,
-    /// What the recipe has no words for.
+    /// The user-defined operator and objective, which the recipe cannot describe.
     #[serde(flatten)]
     foreign: Foreign,
-    /// Whether it is being fine-tuned; checkpoints hold the model as its recipe has it.
+    /// Whether the network is being fine-tuned. Checkpoints hold the model of the recipe.
     #[serde(skip)]
     pub(crate) tuning: bool,
 }
@@ -73,7 +73,7 @@ impl Model {
         (self.scaling, self.denoiser) = (measured.scaling.clone(), measured.denoiser.clone());
     }
 
-    /// Creates a model without measuring its scaling, which does not read values.
+    /// Creates a model without its scaling, which requires no values.
     pub(crate) fn unmeasured(method: &Method, set: &Trajectories) -> Result<Self> {
         set.check()?;
         let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
@@ -107,7 +107,7 @@ impl Model {
         };
         if model.motion().time_input() == TimeInput::Own && !model.operator().sees_time() {
             let problem = format!(
-                "it must be `true`: `{}` tells its network a time of its own",
+                "it must be `true`: `{}` passes another time to its network",
                 model.objective().name()
             );
             return Err(CfoError::invalid("operator.time", problem));
@@ -123,12 +123,12 @@ impl Model {
         FieldShape { axes: self.axes, height, width, channels }
     }
 
-    /// The space of its own that the network works in, if it does.
+    /// Returns the latent space that the network works in; `None` if it works in the space of the data.
     pub(crate) fn latent(&self) -> Option<Latent> {
         self.recipe.latent.latent(self.axes, self.setting.periodic)
     }
 
-    /// States one after another, in the user's units, as the network sees them: in its space and its units.
+    /// Encodes consecutive states in the user's units: converts them to the network's space and units.
     pub(crate) fn encode(&self, states: &[f32]) -> Vec<f32> {
         let mut values = states.to_vec();
         self.encode_in_place(&mut values);
@@ -211,20 +211,20 @@ impl Model {
         Self { recipe: method.recipe.clone(), foreign: method.foreign.clone(), tuning: false, ..self.clone() }
     }
 
-    /// What the recipe has no words for.
+    /// Returns the user-defined operator and objective.
     pub(crate) fn foreign(&self) -> &Foreign {
         &self.foreign
     }
 
-    /// What the names of the weights that are evaluated start with.
+    /// Returns the prefix of the names of the weights that are evaluated.
     pub(crate) fn weight_prefix(&self) -> &'static str {
         if self.recipe.train.ema > 0.0 { "ema/" } else { "" }
     }
 
-    /// PDE parameters in the network's units; none for a network that is not conditioned on them.
+    /// Converts PDE parameters to the network's units. The result is empty for a network that is not conditioned on them.
     ///
     /// # Errors
-    /// If there are not as many as it takes.
+    /// If their number differs from the model's.
     pub(crate) fn normalized_conditions(&self, parameters: &[f64]) -> Result<Vec<f32>> {
         match self.setting.conditions {
             0 => Ok(Vec::new()),
@@ -236,7 +236,7 @@ impl Model {
         }
     }
 
-    /// What has to be measured on the training data.
+    /// Returns the measurements that the model needs of the training data.
     pub(crate) fn question(&self) -> Question {
         let (draw, recipe) = (self.objective().draw(), &self.recipe);
         Question {
@@ -252,7 +252,7 @@ impl Model {
         }
     }
 
-    /// How the network's time runs. Only a velocity that depends on time can follow a clock.
+    /// Returns the clock of the network's time. Only a velocity that depends on time can follow a clock.
     pub(crate) fn clock(&self) -> Clock {
         let follows = self.motion().kind() == MotionKind::Velocity && self.is_timed();
         Clock::of(self.recipe.path.clock.filter(|_| follows))
@@ -268,7 +268,7 @@ impl Model {
         self.operator().sees_time() && self.motion().time_input() == TimeInput::Data
     }
 
-    /// Whether a time is an input of the network.
+    /// Returns whether a time is an input of the network.
     fn sees_time(&self) -> bool {
         self.operator().sees_time() && self.motion().time_input() != TimeInput::None
     }
@@ -276,7 +276,7 @@ impl Model {
     /// Returns whether the loss is relative: 1 for a network that predicts no change.
     pub fn has_relative_loss(&self) -> bool {
         if let Draw::Window { intervals, .. } = self.objective().draw() {
-            // What is compared is a snapshot, in units of the change over one interval.
+            // The mismatch is that of a snapshot, in units of the change over one interval.
             return intervals == 1;
         }
         match self.motion().unit() {
@@ -286,7 +286,7 @@ impl Model {
         }
     }
 
-    /// Shape of a batch of states.
+    /// Returns the shape of a batch of states.
     pub(crate) fn batch_shape(&self, batch: usize) -> [usize; 4] {
         let [height, width, channels] = self.setting.field;
         [batch, height, width, channels]
@@ -331,9 +331,9 @@ impl Model {
         self.motion().append(graph, self, point)
     }
 
-    /// Appends the mismatch of predicted and true snapshots, a scalar: the mean squared error in units of the change from one snapshot to
-    /// the next, channel by channel. A prediction of no change has 1 over one interval. In a latent space, errors are weighted as in the
-    /// space of the data.
+    /// Appends the mismatch of predicted and true snapshots, a scalar: the mean squared error in units of the change between snapshots, for
+    /// each channel. Over one interval, a prediction of no change has mismatch 1. In a latent space, errors have the weights that they have
+    /// in the space of the data.
     ///
     /// # Errors
     /// If they have different shapes.
@@ -344,7 +344,7 @@ impl Model {
         Ok(graph.mean_squared_error(found, wanted)?)
     }
 
-    /// Appends what the network's output is multiplied by at times `[batch]`, if it is.
+    /// Appends the factor of the network's output at times `[batch]`; `None` if there is none.
     fn unit(&self, graph: &mut Graph, time: Node) -> Result<Option<Node>> {
         let Scaling { velocity, change, profile, .. } = &self.scaling;
         let scale = match self.motion().unit() {
@@ -370,7 +370,7 @@ impl Model {
         Ok(parameter_count(&self.graph()?))
     }
 
-    /// The graph of what moves one state.
+    /// Returns the graph of one prediction of one state.
     pub(crate) fn graph(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let point = self.point(&mut graph, 1, str::to_owned)?;
@@ -379,7 +379,7 @@ impl Model {
     }
 }
 
-/// Least and greatest value of each PDE parameter in training.
+/// Returns the smallest and largest value of each PDE parameter in training.
 fn parameter_ranges(set: &Trajectories) -> Vec<[f64; 2]> {
     let range = |p: usize| {
         let values = set.part(Split::Train).map(|(_, trajectory)| trajectory.parameters[p]);

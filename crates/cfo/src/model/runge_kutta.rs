@@ -1,19 +1,19 @@
-//! One Runge-Kutta step of a batch as nodes of a graph. Rollouts, neural-ODE training and fine-tuning append it; the host's steps are
-//! those of [`cfo_numerics::ode::Stepper`].
+//! One Runge-Kutta step of a batch as nodes of a graph. Rollouts, neural-ODE training and fine-tuning append it.
+//! [`cfo_numerics::ode::Stepper`] makes steps on the host.
 
 use cfo_engine::{Formula, Graph, Node, Operand, Var};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
 
-/// Where a step begins and how long it is.
+/// The start and the length of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct StepStart {
     /// `[batch, height, width, channels]`.
     pub(crate) state: Node,
     /// `[batch]`.
     pub(crate) time: Node,
-    /// `[batch]`; negative backward in time, 0 for a trajectory that stays.
+    /// `[batch]`; negative backward in time, 0 for a trajectory without a step.
     pub(crate) length: Node,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct AppendedStep {
     length: Node,
 }
 
-/// Appends a step with all its stages. `first_slope` is the slope at the start if it is known already; `velocity` appends the field at a
-/// time and a state.
+/// Appends a step with all its stages. `first_slope` is the slope at the start if it is known. `velocity` appends the field at a time and a
+/// state.
 pub(crate) fn append_step(
     graph: &mut Graph,
     tableau: &Tableau,
@@ -40,7 +40,7 @@ pub(crate) fn append_step(
     append_stages(graph, tableau, start, first_slope, tableau.stages(), velocity)
 }
 
-/// Appends a step without the stages that only its error estimate needs; returns the state at its end.
+/// Appends a step without the stages that only the error estimate needs; returns the state at its end.
 pub(crate) fn append_end(
     graph: &mut Graph,
     tableau: &Tableau,
@@ -78,7 +78,7 @@ fn append_stages(
 impl AppendedStep {
     /// Appends the scaled error of each trajectory, `[batch]`, for a method that estimates it.
     pub(crate) fn error(&self, graph: &mut Graph, tableau: &Tableau, tolerance: &str) -> Result<Node> {
-        // Added to 0 times the state, so that a state that is not finite has an error that is not either.
+        // 0 times the state is added, so that a state that is not finite has an error that is not finite.
         let f = graph.formula();
         let error = combine(f, f.var(self.state) * 0.0, self.length, tableau.error, &self.slopes);
         Ok(scaled_error(f, tolerance, [self.state, self.end], error).node()?)
@@ -126,7 +126,7 @@ mod tests {
 
     const RATE: f64 = 0.7;
 
-    /// `f(t, u) = u (1 - u) - RATE t u`, appended.
+    /// Appends `f(t, u) = u (1 - u) - RATE t u`.
     fn appended_field(graph: &mut Graph, time: Node, state: Node) -> Result<Node> {
         let batch = graph.shape(state).axes()[0];
         let f = graph.formula();
@@ -135,7 +135,7 @@ mod tests {
         Ok((growth - decay).node()?)
     }
 
-    /// The end state and the scaled error of a step of two trajectories, by a graph in f64.
+    /// Returns the end state and the scaled error of a step of two trajectories, computed by a graph in f64.
     fn by_graph(
         tableau: &Tableau,
         states: &[f64],
@@ -171,10 +171,11 @@ mod tests {
     }
 
     proptest! {
-        /// Every method makes the same step on the host and in a graph, forward and backward, with and without its error estimate.
+        /// Checks that every method makes equal steps on the host and in a graph, forward and backward, with and without its error
+        /// estimate.
         #[test]
         fn a_step_in_a_graph_is_a_step_on_the_host(
-            // Within these, solutions do not blow up.
+            // Solutions do not diverge from these states.
             states in prop::collection::vec(-1.0_f64..2.0, 6),
             start in prop::array::uniform2(-1.0_f64..1.0),
             length in prop::array::uniform2(-0.3_f64..0.3),
