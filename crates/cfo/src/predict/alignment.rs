@@ -1,4 +1,4 @@
-//! How a file's channels and parameters become those of a model: by their names.
+//! Alignment of a file's channels and parameters with those of a model, by their names.
 
 use cfo_data::{Description, Offset, Trajectory};
 
@@ -8,9 +8,9 @@ use crate::model::Model;
 /// The mapping between the channels and parameters of a model and those of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Alignment {
-    /// For each channel of the model its place in the file; `None` if all are in place.
+    /// Index in the file of each channel of the model; `None` if they have equal order.
     channels: Option<Vec<usize>>,
-    /// For each parameter of the model its place in the file; `None` if all are in place.
+    /// Index in the file of each parameter of the model; `None` if they have equal order.
     parameters: Option<Vec<usize>>,
     /// Offsets of the model and of the file, both in the model's channel order.
     offsets: [Offset; 2],
@@ -51,7 +51,7 @@ impl Alignment {
         Ok(alignment)
     }
 
-    /// The place of each of my names among theirs. Names that are not known on both sides decide nothing.
+    /// Returns the index of each name of the model among those of the file. Names are compared only if both sides have them.
     fn places(
         &mut self,
         what: &str,
@@ -59,7 +59,7 @@ impl Alignment {
         theirs: &[String],
         count: usize,
     ) -> Result<Option<Vec<usize>>> {
-        // Readers number the parameters of a file that does not name them.
+        // Readers number the parameters of a file without names.
         let own = |(i, name): (usize, &String)| !name.is_empty() && *name != format!("parameter {i}");
         let named = |names: &[String]| !names.is_empty() && names.iter().enumerate().all(own);
         if !named(mine) || !named(theirs) {
@@ -67,7 +67,7 @@ impl Alignment {
                 let whose = if named(mine) { "the file" } else { "the run" };
                 self.notes.push(format!("{whose} has no names for its {what}; they are used in their order"));
             }
-            // Positions are all there is: as many as the model takes.
+            // Without names, the order must be that of the model.
             return Ok(None);
         }
         if mine == theirs {
@@ -78,7 +78,7 @@ impl Alignment {
             places.next().filter(|_| places.next().is_none())
         };
         let places: Option<Vec<usize>> = mine.iter().map(place).collect();
-        // Channels must be the same; parameters that the model does not know are ignored.
+        // Channels must agree; parameters that the model does not use are ignored.
         match places {
             Some(places) if what == "parameters" || theirs.len() == count => {
                 if theirs.len() > count {
@@ -104,7 +104,7 @@ impl Alignment {
         }
     }
 
-    /// Notes another domain or periodicity than that of the training data.
+    /// Adds a note if domain or periodicity differ from those of the training data.
     fn note_space(&mut self, model: &Model, description: &Description) {
         let axes = model.axes;
         let trained = &model.setting.periodic[2 - axes..];
@@ -208,8 +208,8 @@ impl Model {
 }
 
 impl Model {
-    /// Returns a warning if a prediction extrapolates: beyond the times of the training data if time is an input of the network, else beyond the
-    /// length of its longest trajectory. Every start is combined with all times.
+    /// Returns a warning if a prediction extrapolates. If time is an input of the network, it does so outside the times of the training
+    /// data. Otherwise it does so beyond the length of the longest training trajectory. Every start is combined with all times.
     pub fn beyond_times(&self, starts: &[f64], times: &[f64]) -> Option<String> {
         let scaling = &self.scaling;
         let (first, last, room) = (scaling.start, scaling.last(), 1e-9 * scaling.span);
@@ -231,7 +231,7 @@ impl Model {
     }
 }
 
-/// Names in quotes after a space; nothing for none.
+/// Returns the names in quotes after a space; empty if there are none.
 fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" `{}`", names.join("`, `")) }
 }

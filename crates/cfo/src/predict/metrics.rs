@@ -1,13 +1,13 @@
-//! PDEBench's metrics of a set of rollouts, and how long a rollout is of use.
+//! PDEBench's metrics of a set of rollouts, and the times for which a rollout is valid.
 
 use cfo_numerics::metric::{ChannelError, ChannelErrors, FieldErrors, Grid, correlation_time, valid_time};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Model;
 
-/// A prediction of a field is of use while it correlates with the truth by this much.
+/// A prediction of a field is valid while its correlation with the truth is at least this.
 const CORRELATION: f64 = 0.8;
-/// A prediction is of use while its error is below this share of the truth's norm.
+/// A prediction is valid while its error is below this share of the truth's norm.
 const VALIDITY: f64 = 0.4;
 
 /// Errors of rollouts in the user's units, means over times and channels without the first snapshot.
@@ -29,8 +29,8 @@ pub struct Metrics {
     pub frmse: Option<Bands>,
     /// Root mean square error relative to the standard deviation of the data in space; `None` without space axes.
     pub vrmse: Option<f64>,
-    /// Mean time, from the first snapshot, until the error exceeds 0.4 times the root mean square norm of the data over time; the whole
-    /// length if it never does.
+    /// Mean time, from the first snapshot, until the error exceeds 0.4 times the root mean square norm of the data over time. It is
+    /// the whole duration if the error never does.
     pub valid_time: f64,
     /// Share of the trajectories whose error never exceeds this limit.
     pub valid_throughout: f64,
@@ -62,7 +62,7 @@ pub struct ChannelReport {
     pub relative: Option<f64>,
 }
 
-/// Sums over trajectories from which the metrics follow.
+/// Sums over trajectories from which the metrics are computed.
 pub(crate) struct Sums {
     errors: FieldErrors,
     channels: ChannelErrors,
@@ -73,7 +73,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Of no trajectory.
+    /// Creates the sums of no trajectories.
     pub(crate) fn new(model: &Model) -> Self {
         let shape = model.shape();
         let grid = Grid {
@@ -87,7 +87,7 @@ impl Sums {
         Self { errors, channels, has_space: shape.axes > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
     }
 
-    /// Of one trajectory.
+    /// Returns the sums of one trajectory.
     pub(crate) fn of<V: Copy + Into<f64>>(
         model: &Model,
         prediction: &[V],
@@ -106,7 +106,7 @@ impl Sums {
         sums
     }
 
-    /// Adds those of other trajectories.
+    /// Adds the sums of other trajectories.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.channels.merge(&other.channels);
@@ -115,13 +115,13 @@ impl Sums {
         self.correlated += other.correlated;
     }
 
-    /// The sums as numbers, to be sent to another process.
+    /// Returns the sums as numbers, to be sent to another process.
     pub(crate) fn to_numbers(&self) -> Vec<f64> {
         let head = [self.valid, self.throughout, self.correlated];
         head.into_iter().chain(self.channels.to_numbers()).chain(self.errors.to_numbers()).collect()
     }
 
-    /// Adds sums that another process wrote as numbers.
+    /// Adds sums from the numbers of another process.
     pub(crate) fn merge_numbers(&mut self, numbers: &[f64]) {
         let [valid, throughout, correlated, rest @ ..] = numbers else { return };
         let (channels, errors) = rest.split_at(self.channels.to_numbers().len().min(rest.len()));
@@ -132,7 +132,7 @@ impl Sums {
         self.correlated += correlated;
     }
 
-    /// The errors of each channel, whose names are given.
+    /// Returns the errors of each channel, with the given names.
     pub(crate) fn channels(&self, names: &[String]) -> Vec<ChannelReport> {
         let found = self.channels.report().into_iter().enumerate();
         let report = |(channel, ChannelError { rmse, deviation, relative }): (usize, ChannelError)| {
@@ -142,7 +142,7 @@ impl Sums {
         found.map(report).collect()
     }
 
-    /// The metrics of `count` trajectories.
+    /// Returns the metrics of `count` trajectories.
     pub(crate) fn metrics(&self, count: usize) -> Metrics {
         let found = self.errors.report();
         let resolved = |value: f64| (!value.is_nan()).then_some(value);

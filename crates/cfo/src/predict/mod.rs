@@ -1,4 +1,4 @@
-//! Predictions of a trained model: rollouts, their evaluation, and the model as a value.
+//! Predictions of a trained model: rollouts, their evaluation, and the trained model itself.
 
 mod alignment;
 pub mod evaluate;

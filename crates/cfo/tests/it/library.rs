@@ -210,8 +210,8 @@ fn predictions_run_both_ways_and_side_by_side() {
     let pair = trained.predict(&[0.5, -0.25, 0.1, 0.9], start, &[1.4, 2.0]).unwrap();
     assert_eq!(pair.states[..4], ahead.states);
     for (states, times, said) in [
-        (&[0.5][..], &[1.4][..], "whole states"),
-        (&[], &[1.4], "whole states"),
+        (&[0.5][..], &[1.4][..], "positive multiple of the state size"),
+        (&[], &[1.4], "positive multiple of the state size"),
         (&state, &[1.4, f64::NAN, 2.0], "is NaN"),
     ] {
         let refused = trained.predict(states, start, times).unwrap_err();

@@ -1,4 +1,4 @@
-//! Predicted trajectories against true ones: what remains of each, and what it comes to.
+//! Comparison of predicted trajectories with true ones: the errors of each and their summary.
 
 use cfo_data::Trajectory;
 use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
@@ -9,7 +9,8 @@ use crate::model::Model;
 use crate::predict::metrics::Sums;
 use crate::predict::rollout::{Divergence, Excursion, Prediction};
 
-/// Errors so far. Trajectories may come in portions, and only the worst is kept, so that a large test set need not be in memory.
+/// Errors so far. Trajectories may be added in portions. Only the states of the worst are kept, so that a large test set need not be in
+/// memory.
 pub(super) struct Comparison<'a> {
     pub(super) model: &'a Model,
     pub(super) judged: Vec<Judged>,
@@ -21,25 +22,25 @@ pub(super) struct Comparison<'a> {
     pub(super) seconds: f64,
 }
 
-/// What remains of a trajectory.
+/// The errors of one trajectory.
 pub(super) struct Judged {
     pub(super) index: usize,
     pub(super) error: Option<f64>,
     pub(super) times: Vec<f64>,
-    /// Error of each snapshot; of none if it diverged.
+    /// Error of each snapshot; empty if the trajectory diverged.
     pub(super) course: Vec<f64>,
 }
 
 impl<'a> Comparison<'a> {
-    /// Of nothing yet; with PDEBench's metrics and others if asked for.
+    /// Creates an empty comparison. With `metrics` it includes PDEBench's metrics and others.
     pub(super) fn new(model: &'a Model, metrics: bool) -> Self {
         let sums = metrics.then(|| Sums::new(model));
         let (judged, diverged, excursions) = (Vec::new(), Vec::new(), Vec::new());
         Self { model, judged, sums, diverged, excursions, worst: None, evaluations: 0, seconds: 0.0 }
     }
 
-    /// Compares predictions, which took `seconds`, with their trajectories, each with its number. Of those that
-    /// diverged the error is not known; they cost the others nothing.
+    /// Adds predictions for indexed trajectories; the rollout took `seconds`. A trajectory that diverged has no error and does not affect
+    /// the others.
     pub(super) fn add(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction, seconds: f64) {
         self.seconds += seconds;
         self.evaluations = self.evaluations.max(found.evaluations);
@@ -59,7 +60,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The errors of one trajectory.
+    /// Returns the errors of one trajectory.
     pub(super) fn judge(
         &self,
         (index, trajectory): (usize, &Trajectory),
@@ -112,7 +113,7 @@ impl<'a> Comparison<'a> {
         self.worst = Some(Worst { index: judged.index, error, truth, prediction: prediction.to_vec() });
     }
 
-    /// What was found.
+    /// Returns the report of all trajectories added.
     pub(super) fn report(self) -> Report {
         let mut judged = self.judged;
         judged.sort_by_key(|one| one.index);
@@ -141,7 +142,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Means over the snapshots at a time.
+/// Returns means over the snapshots at each time.
 fn per_time(judged: &[Judged]) -> Vec<TimeError> {
     let arrived = || judged.iter().filter(|one| !one.course.is_empty());
     let Some(longest) = arrived().map(|one| &one.times).max_by_key(|times| times.len()) else {
@@ -188,7 +189,8 @@ mod tests {
         assert_eq!((pairs[2], found[1].worst), ((5.0, 0.4), 0.4));
     }
 
-    /// An error that is a function of time is found as that function, and time does not run backward, whatever the trajectories' own times.
+    /// Checks that an error which is a function of time is reported as that function, with increasing times, whatever the trajectories'
+    /// times are.
     #[test]
     fn other_times_are_averaged_by_time() {
         let trajectories: Vec<Judged> = (0..20)

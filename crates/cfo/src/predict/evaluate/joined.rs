@@ -1,4 +1,4 @@
-//! What several ranks found, put together on each of them.
+//! Joins the evaluations of several ranks, so that each rank has all of them.
 
 use cfo_data::Trajectory;
 use serde::{Deserialize, Serialize};
@@ -9,20 +9,20 @@ use crate::predict::metrics::Sums;
 use crate::predict::rollout::{Divergence, Excursion, Halt, Prediction};
 use crate::ranks::from_all;
 
-/// What a rank found, in words that any number survives: of each its bits.
+/// The evaluation of a rank as it is sent. Floating-point numbers are stored as their bits, because the text format has no NaN or infinity.
 #[derive(Serialize, Deserialize)]
 struct Found {
     judged: Vec<Seen>,
     sums: Option<Vec<u64>>,
     diverged: Vec<(usize, u64, u8)>,
-    /// Finite numbers, which text keeps to the last bit.
+    /// Finite numbers, which the text format preserves exactly.
     excursions: Vec<Excursion>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,
     seconds: u64,
 }
 
-/// What remains of a trajectory: its number, its error, its times and the error at each.
+/// The errors of a trajectory: its index, its error, its times and the error at each.
 type Seen = (usize, Option<u64>, Vec<u64>, Vec<u64>);
 
 fn bits(numbers: &[f64]) -> Vec<u64> {
@@ -33,11 +33,11 @@ fn numbers(bits: &[u64]) -> Vec<f64> {
     bits.iter().map(|&bits| f64::from_bits(bits)).collect()
 }
 
-/// The order in which a rollout's ends are numbered.
+/// The order in which the reasons of early ends are numbered.
 const HALTS: [Halt; 3] = [Halt::NotFinite, Halt::StepTooSmall, Halt::TooManySteps];
 
 impl Comparison<'_> {
-    /// Takes what all other ranks found of their trajectories.
+    /// Adds the evaluations of all other ranks.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -88,7 +88,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// The trajectory of the highest error, if another rank rolled it out: its states are not here.
+    /// Returns the trajectory with the highest error if another rank rolled it out, so that its states are not available here.
     pub(super) fn worst_elsewhere(&mut self) -> Option<usize> {
         let arrived = self.judged.iter().filter_map(|one| Some((one.index, one.error?)));
         let worst = arrived.fold(None, |worst: Option<(usize, f64)>, (index, error)| match worst {
@@ -103,7 +103,7 @@ impl Comparison<'_> {
         elsewhere
     }
 
-    /// Takes trajectories whose errors are known already as candidates for the worst.
+    /// Compares trajectories with the worst one so far. Their errors are already counted.
     pub(super) fn look_at(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction) {
         for (place, &(index, trajectory)) in trajectories.iter().enumerate() {
             let (judged, _) = self.judge((index, trajectory), found, place);

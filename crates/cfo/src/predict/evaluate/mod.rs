@@ -21,11 +21,11 @@ use crate::ranks;
 use crate::trajectories::Part;
 use comparison::Comparison;
 
-/// Trajectories of a rollout batch at most.
+/// Largest number of trajectories in a rollout batch.
 const MOST: usize = 500;
 
-/// Returns how many of `count` trajectories are rolled out together: enough to keep a GPU busy. A step of the CPU ends within a second or so,
-/// since that is how long an interrupt waits.
+/// Returns how many of `count` trajectories are rolled out together: enough to occupy a GPU. On the CPU, a step lasts about a second at
+/// most, because an interrupt waits for its end.
 pub(crate) fn batch(model: &Model, memory: &Memory, count: usize) -> usize {
     let values = if memory.is_asynchronous() { 1 << 21 } else { 1 << 16 };
     let moving: usize = model.moving_shape(1).iter().product();
@@ -127,33 +127,33 @@ pub struct Worst {
     pub prediction: Vec<f32>,
 }
 
-/// The snapshots of a trajectory that a model sees start here.
+/// Returns the index of the first snapshot that the model uses.
 pub(crate) fn first_frame(model: &Model) -> usize {
     usize::from(model.recipe.data.drop_first)
 }
 
-/// How trajectories are rolled out and compared.
+/// Settings of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluator<'a> {
-    /// Numbers of true snapshots in memory at a time, and as many predicted ones.
+    /// Largest number of values of true snapshots in memory; predictions need as much again.
     pub(crate) held: usize,
     /// Whether the report has PDEBench's metrics and others.
     pub(crate) metrics: bool,
-    /// Who watches.
+    /// Progress and interruption.
     pub(crate) watch: Watch<'a>,
 }
 
 impl Evaluator<'_> {
-    /// Trajectories of a part that are in memory at a time.
+    /// Returns the number of trajectories of a part that are in memory at a time.
     pub(crate) fn portion(&self, model: &Model, part: &Part<'_>) -> usize {
         let longest = part.frames().max().unwrap_or(1).max(1);
         (self.held / (longest * model.shape().len())).max(1)
     }
 
-    /// Rolls out the trajectories of a part over all their times, from the first snapshot that the model sees, and compares.
+    /// Rolls out the trajectories of a part over all their times, from the first snapshot that the model uses, and returns their errors.
     ///
     /// # Errors
-    /// If a trajectory does not fit the model or cannot be read, or the watch ended it.
+    /// If a trajectory does not fit the model or cannot be read, or the evaluation is interrupted.
     pub(crate) fn run(
         &self,
         model: &Model,
@@ -163,7 +163,7 @@ impl Evaluator<'_> {
     ) -> Result<Report> {
         let alignment = Alignment::new(model, part.description(), part.offset())?;
         let (portion, batch) = (self.portion(model, part), rollout.batch());
-        // Whole batches, but for the last.
+        // Full batches, except for the last one.
         let portion = (portion / batch * batch).max(batch);
         let mut comparison = Comparison::new(model, self.metrics);
         let mut strangers = Vec::new();
@@ -182,7 +182,7 @@ impl Evaluator<'_> {
         settle(compared)?;
         if ranks::job().is_some() {
             comparison.join(&mut strangers)?;
-            // Who draws the worst trajectory rolls it out once more where another rank has it.
+            // The rank that plots the worst trajectory repeats its rollout if another rank has it.
             let worst = comparison.worst_elsewhere().filter(|_| self.metrics && ranks::is_first());
             for one in part.portions(1).filter(|one| worst.is_some_and(|worst| one.numbers().eq([worst]))) {
                 each_read(&one, 1, &alignment, |read| {
@@ -199,7 +199,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// The outcome of what all ranks did: where one was interrupted all were.
+/// Returns the outcome for all ranks: an interrupt if any rank was interrupted, or else the error of any rank.
 fn settle(outcome: Result<()>) -> Result<()> {
     let Some(ranks) = ranks::job() else { return outcome };
     let interrupted = matches!(outcome, Err(CfoError::RolloutInterrupted));
@@ -209,11 +209,11 @@ fn settle(outcome: Result<()>) -> Result<()> {
     }
 }
 
-/// Trajectories with their numbers.
+/// Trajectories with their indices.
 type Numbered<'a> = Vec<(usize, Cow<'a, Trajectory>)>;
 
-/// Hands over the trajectories of a part in portions, each with its number and in the model's order. While one portion is worked on, the next is
-/// read.
+/// Calls `work` with portions of the trajectories of a part, with their indices and in the model's order. The next portion is read at the
+/// same time.
 fn each_read<'a>(
     part: &Part<'a>,
     portion: usize,
@@ -228,14 +228,14 @@ fn each_read<'a>(
         Ok(portion.numbers().zip(read).collect())
     };
     thread::scope(|scope| {
-        // Without room: the reader waits with one portion until it is wanted, and ends where nobody wants it.
+        // Without a buffer, at most one portion waits. The reader ends once the receiver is dropped.
         let (sender, receiver) = mpsc::sync_channel(0);
         scope.spawn(move || part.portions(portion).map(read).all(|read| sender.send(read).is_ok()));
         receiver.into_iter().try_for_each(|read| work(&read?))
     })
 }
 
-/// From the first snapshot that the model sees to all of them.
+/// Returns the request for all snapshots of trajectories, from the first one that the model uses.
 fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Request> {
     let (size, first) = (model.shape().len(), first_frame(model));
     let mut request = Request::default();

@@ -1,4 +1,4 @@
-//! Rollouts with adaptive steps: each trajectory of a batch has a [`Course`] of its own. The host's integrator has the same rules.
+//! Rollouts with adaptive steps. Each trajectory of a batch has a separate [`Course`]. The host's integrator has equal rules.
 
 use std::ops::Range;
 
@@ -8,43 +8,43 @@ use cfo_numerics::ode::{Controller, Course};
 use super::{Halt, Part, Rollout};
 use crate::error::Result;
 
-/// Attempts within a horizon of the training data before a rollout is given up. Rollouts that work take a few hundred.
+/// Largest number of attempted steps per horizon of the training data. A successful rollout needs a few hundred.
 const MOST_ATTEMPTS: f64 = 10_000.0;
 
-/// First attempt, as a share of the horizon, unless the controller says otherwise.
+/// Length of the first attempt, as a share of the horizon, unless the controller sets it.
 const FIRST: f64 = 0.01;
 
-/// Least step, as a share of the horizon.
+/// Smallest step, as a share of the horizon.
 const LEAST: f64 = 16.0 * f64::EPSILON;
 
 /// One trajectory of an adaptive rollout.
 struct Track {
     start: f64,
     course: Course,
-    /// The next output.
+    /// Index of the next output.
     output: usize,
     /// Whether steps end at every output.
     stops: bool,
-    /// Attempts made.
+    /// Number of attempts so far.
     attempts: u64,
 }
 
 impl Track {
-    /// Where the next attempt leads: to the next output where steps end at outputs, else to the last one. The present time for a
-    /// trajectory that has arrived.
+    /// Returns the end of the next attempt: the next output if steps end at outputs, or else the last one. A trajectory that has arrived
+    /// has its present time.
     fn target(&self, outputs: &[f64]) -> f64 {
         let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
         target.copied().filter(|_| self.output < outputs.len()).unwrap_or(self.course.time())
     }
 
-    /// Whether the attempt is accepted; if so the time moves.
+    /// Returns whether an attempt with this error is accepted, and if so advances the time.
     fn judge(&mut self, error: f64, outputs: &[f64]) -> bool {
         self.attempts += 1;
         let target = self.target(outputs);
         self.course.judge(error, target)
     }
 
-    /// Passes the outputs that are reached, and says which.
+    /// Advances past the outputs that are reached and returns their range.
     fn pass(&mut self, length: f64, outputs: &[f64]) -> Range<usize> {
         let first = self.output;
         let now = self.course.time();
@@ -53,13 +53,13 @@ impl Track {
         first..self.output
     }
 
-    /// Whether it made as many attempts as allowed: in all, and for the way that it has covered.
+    /// Returns whether the number of attempts has reached the limit: in total, or for the distance covered.
     fn is_exhausted(&self, most: u64, horizon: f64) -> bool {
         let covered = (self.course.time() - self.start).abs() / horizon;
         self.attempts >= most || self.attempts as f64 >= MOST_ATTEMPTS * (1.0 + covered)
     }
 
-    /// Why another attempt is pointless after one that was rejected with this error.
+    /// Returns why another attempt cannot succeed after one that was rejected with this error; `None` if it can.
     fn hopeless(&self, error: f64) -> Option<Halt> {
         let halt = if error.is_finite() { Halt::StepTooSmall } else { Halt::NotFinite };
         self.course.is_stuck().then_some(halt)
@@ -67,7 +67,7 @@ impl Track {
 }
 
 impl Rollout {
-    /// Integrates a batch and returns the evaluations of the trajectory that took most.
+    /// Integrates a batch and returns the largest number of evaluations of a trajectory.
     pub(super) fn adaptive(
         &mut self,
         memory: &mut Memory,
@@ -75,7 +75,7 @@ impl Rollout {
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
-        // A flow from noise has a time of its own.
+        // A flow from noise has its own time, from 0 to 1.
         let step = |length: f64, latest: f64| match self.generator.is_some() {
             true => length,
             false => self.model.scaling.step(length, latest),
@@ -120,7 +120,7 @@ impl Rollout {
         }
     }
 
-    /// One attempt of every trajectory that has not arrived, and the outputs that it passed.
+    /// Makes one attempt for every trajectory that has not arrived, and requests the outputs that it passed.
     fn attempt(
         &mut self,
         memory: &mut Memory,
@@ -130,7 +130,7 @@ impl Rollout {
     ) -> Result<()> {
         let starts: Vec<f64> = tracks.iter().map(|track| track.course.time()).collect();
         self.advance(memory, &starts, lengths)?;
-        // While the device works.
+        // The host records while the device computes.
         self.record(part, 0)?;
         let errors = self.step.output_f64(0)?;
         let mut accept = vec![0.0; self.batch];

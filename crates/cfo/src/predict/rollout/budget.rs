@@ -1,4 +1,4 @@
-//! What a budget means for the ways of a batch: how each is cut into steps, and what a step costs.
+//! The steps of a batch of trajectories under a budget, and the cost of a step.
 
 use super::schedule::Cut;
 use super::{Budget, Part, Rollout, generate};
@@ -7,14 +7,14 @@ use crate::objective::MotionKind;
 use crate::recipe::too_few;
 
 impl Rollout {
-    /// How the way of each trajectory of a batch is cut into fixed steps.
+    /// Returns how each trajectory of a batch is divided into fixed steps.
     pub(super) fn cuts(&self, budget: Budget, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
         let count = part.start.len();
         match budget {
             Budget::EvaluationsPerHorizon(nfe)
                 if self.generator.is_none() && self.motion != MotionKind::Step =>
             {
-                // Whether any step fits does not depend on the way.
+                // Whether any step is affordable does not depend on the trajectory.
                 self.steps(nfe)?;
                 let least = self.evaluations_per_step() + self.evaluations_once();
                 let ways = part.start.iter().zip(&part.times);
@@ -28,7 +28,7 @@ impl Rollout {
         }
     }
 
-    /// How the way to times of which the latest is this one, in the network's units, is cut into fixed steps.
+    /// Returns how a trajectory is divided into fixed steps. `latest` is its latest time, in the network's units.
     fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
         let scaling = &self.model.scaling;
         let interval = scaling.interval / scaling.span;
@@ -43,7 +43,7 @@ impl Rollout {
         })
     }
 
-    /// The steps that a number of evaluations allows.
+    /// Returns the number of steps that a number of evaluations allows.
     fn steps(&self, evaluations: usize) -> Result<usize> {
         let (each, once) = (self.evaluations_per_step(), self.evaluations_once());
         match evaluations.saturating_sub(once) / each {
@@ -52,12 +52,12 @@ impl Rollout {
         }
     }
 
-    /// Evaluations before the first step.
+    /// Returns the number of evaluations before the first step.
     fn evaluations_once(&self) -> usize {
         usize::from(self.slope.is_some()) * self.model.motion().evaluations()
     }
 
-    /// Evaluations of one more step.
+    /// Returns the number of evaluations per step.
     pub(super) fn evaluations_per_step(&self) -> usize {
         let stages = match self.motion {
             MotionKind::Step => 1,

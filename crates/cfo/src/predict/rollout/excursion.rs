@@ -1,4 +1,5 @@
-//! Rollouts that leave the range of the training data by orders of magnitude: finite numbers, but no prediction.
+//! Excursions: rollouts that leave the range of the training data by orders of magnitude. Their values are finite but not valid
+//! predictions.
 
 use cfo_data::Offset;
 use serde::{Deserialize, Serialize};
@@ -6,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::measure::scaling::Scaling;
 use crate::model::Model;
 
-/// Distance from the range of the training data at which a state is far out of it, in widths of the range. Trajectories of a test set leave the range
+/// Distance from the range of the training data at which a state is far outside, in widths of the range. Test trajectories leave the range
 /// of the training set by a fraction of its width.
 const FAR: f64 = 10.0;
 
-/// Numbers that are compared with their bounds together.
+/// Number of values that are compared with their bounds together.
 const LANES: usize = 64;
 
 /// A predicted trajectory far outside the range of the training data.
@@ -29,7 +30,7 @@ pub struct Excursion {
 }
 
 impl Excursion {
-    /// Returns a warning that describes the first of some excursions and their number. `None` if there are none.
+    /// Returns a warning that describes the first excursion and gives the number of others. `None` if there are none.
     pub fn warning(model: &Model, excursions: &[Self]) -> Option<String> {
         let Self { trajectory, time, channel, value, range: [low, high] } = excursions.first()?;
         let name = model.channel_names.get(*channel).filter(|name| !name.is_empty());
@@ -45,18 +46,18 @@ impl Excursion {
     }
 }
 
-/// The values that are not far out of the range of the training data.
+/// Bounds of values that are not far outside the range of the training data.
 pub(super) struct Bounds {
     channels: usize,
-    /// Least and greatest value of each lane; a whole number of points.
+    /// Smallest and largest value of each lane, for a whole number of points.
     low: Vec<f32>,
     high: Vec<f32>,
     range: Vec<[f64; 2]>,
-    /// What is missing of values and ranges to those in the user's units.
+    /// Offset to add to values and ranges for the user's units.
     offset: Offset,
 }
 
-/// What was found of a trajectory: its first output far out, and the farthest channel and value.
+/// The first output of a trajectory that is far outside, and its farthest channel and value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Farthest {
     pub(super) output: usize,
@@ -84,7 +85,7 @@ impl Bounds {
         }
     }
 
-    /// Whether all values of a state are finite and not far out. Without a branch for each number.
+    /// Returns whether all values of a state are finite and not far outside. The loop has no branch per value.
     pub(super) fn hold(&self, state: &[f32]) -> bool {
         let within = |group: &[f32]| {
             let bounds = group.iter().zip(&self.low).zip(&self.high);
@@ -93,7 +94,7 @@ impl Bounds {
         self.low.is_empty() || state.chunks(self.low.len()).fold(true, |all, group| all & within(group))
     }
 
-    /// Adds a finite state that is an output of this number to what was found before.
+    /// Adds a finite state, which is output number `output`, to the previous result.
     pub(super) fn look(&self, state: &[f32], output: usize, found: &mut Option<Farthest>) {
         for point in state.chunks_exact(self.channels) {
             for (channel, (&value, range)) in point.iter().zip(&self.range).enumerate() {
@@ -107,7 +108,7 @@ impl Bounds {
         }
     }
 
-    /// What was found of a trajectory in words that a caller understands.
+    /// Converts the result for a trajectory to an excursion in the user's terms.
     pub(super) fn excursion(&self, trajectory: usize, time: f64, found: Farthest) -> Excursion {
         let Farthest { channel, value, .. } = found;
         let offset = self.offset.of(channel);
@@ -116,7 +117,7 @@ impl Bounds {
     }
 }
 
-/// The width of a channel's range. A channel that never changes has the unit of its scaling.
+/// Returns the width of a channel's range. A constant channel has the unit of its scaling.
 fn width([low, high]: &[f64; 2]) -> f64 {
     if high > low { high - low } else { 1.0 }
 }

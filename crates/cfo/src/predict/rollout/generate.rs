@@ -1,4 +1,4 @@
-//! Whole trajectories made out of noise: a flow over a time of its own, from 0 to 1, and what is read off its end.
+//! Generation of whole trajectories from noise: a flow over its own time, from 0 to 1, and the outputs interpolated at its end.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::{Budget, Part, Rollout};
 use crate::error::Result;
 use crate::model::Model;
 
-/// Steps of a flow where nothing else says how many.
+/// Number of steps of a flow by default.
 pub(super) const STEPS: usize = 20;
 
-/// The programs that start a flow and read a trajectory off its end.
+/// The programs that start a flow and interpolate the trajectory at its end.
 pub(super) struct Generator {
     noise: Program,
     frame: Program,
@@ -37,7 +37,7 @@ impl Generator {
 }
 
 impl Rollout {
-    /// Makes the trajectories of a batch and asks for their outputs; returns the evaluations of the one that took most.
+    /// Generates the trajectories of a batch and requests their outputs; returns the largest number of evaluations of a trajectory.
     pub(super) fn generate(
         &mut self,
         memory: &mut Memory,
@@ -59,11 +59,11 @@ impl Rollout {
         Ok(evaluations)
     }
 
-    /// Asks for every output of every trajectory, read off the path through its frames.
+    /// Requests every output of every trajectory, interpolated by the path through its frames.
     fn show_frames(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>) -> Result<()> {
         let Some(frames) = self.generator.as_ref().map(|generator| generator.frames) else { return Ok(()) };
         let path = self.model.question().path.supported(frames);
-        // A trajectory takes one unit of time, whenever it starts.
+        // The duration of a trajectory is the unit of time, whatever its start is.
         let step = 1.0 / (frames.max(2) - 1) as f64;
         let grid: Vec<f64> = (0..frames).map(|frame| frame as f64 * step).collect();
         let passed: Vec<usize> = part

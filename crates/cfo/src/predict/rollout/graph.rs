@@ -1,4 +1,4 @@
-//! What a rollout runs on the device: one step of every trajectory, and the move to its end.
+//! Graphs of a rollout: one step of every trajectory, and the move to its end.
 
 use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::{self, Model, StepStart};
 use crate::objective::MotionKind;
 
-/// Names of the tensors of one rollout; programs of different batch sizes do not meet.
+/// Names of the tensors of one rollout. They differ between batch sizes.
 pub(super) struct Names {
     pub(super) state: String,
     pub(super) candidate: String,
@@ -50,8 +50,9 @@ impl Names {
             frame_weights: name("frame-weights"),
         }
     }
-    /// The tensor that holds the slope of a stage after a step. That at the end of the step, where the method has it, is kept apart: it is the
-    /// next step's first.
+
+    /// Returns the name of the tensor that holds the slope of a stage after a step. A slope at the end of the step has a separate tensor,
+    /// because it is the first slope of the next step.
     pub(super) fn slope_of_stage(&self, stage: usize, tableau: &Tableau) -> String {
         match stage {
             0 => self.slope.clone(),
@@ -66,15 +67,15 @@ fn tensor(batch: usize, what: &str) -> String {
     format!("rollout.{batch}.{what}")
 }
 
-/// Whether a model is integrated by a method whose last slope is the next step's first.
+/// Returns whether a model is integrated by a method whose last slope is the first slope of the next step.
 pub(super) fn keeps_slope(model: &Model, tableau: &Tableau) -> bool {
     tableau.first_same_as_last && model.motion().kind() != MotionKind::Step
 }
 
-/// Appends one Runge-Kutta step of every trajectory, from the tensor of states into that of candidates. The slopes of all stages are in
-/// their tensors afterwards, for dense output. A method whose last slope is the next step's first finds its first one there.
+/// Appends one Runge-Kutta step of every trajectory, from the tensor of states to that of candidates. It also writes the slopes of all
+/// stages, for dense output. If the method's last slope is the first slope of the next step, the first slope is read from its tensor.
 ///
-/// Returns, for methods that estimate their error, that of each trajectory relative to the tolerances.
+/// Returns the error of each trajectory relative to the tolerances, for methods that estimate it.
 pub(super) fn append_step(
     model: &Model,
     graph: &mut Graph,
@@ -110,7 +111,7 @@ pub(super) fn append_step(
     }
 }
 
-/// Appends the slope at the states and times, into the tensor of slopes.
+/// Appends the slope at the states and times, and its assignment to the tensor of slopes.
 pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
     let point = model.point(graph, batch, |what| tensor(batch, what))?;
     let velocity = model.moved(graph, &point)?;
@@ -118,8 +119,8 @@ pub(super) fn append_slope(model: &Model, graph: &mut Graph, names: &Names, batc
     Ok(graph.assign(slope, velocity)?)
 }
 
-/// Appends the move of accepted trajectories from state to candidate, and of their slopes where they are kept; trajectories neither
-/// accepted nor kept become 0. The new state in the user's units goes into the tensor of outputs, unless it is a whole trajectory.
+/// Appends the move of accepted trajectories from state to candidate, and of their slopes if they are kept. Trajectories that are neither
+/// accepted nor kept become 0. The new state in the user's units is assigned to the tensor of outputs, unless it is a whole trajectory.
 pub(super) fn append_commit(
     model: &Model,
     graph: &mut Graph,
@@ -145,19 +146,19 @@ pub(super) fn append_commit(
     Ok(())
 }
 
-/// Whether whole trajectories move.
+/// Returns whether the integrated values are whole trajectories.
 pub(super) fn is_trajectory(model: &Model) -> bool {
     matches!(model.motion().kind(), MotionKind::Trajectory { .. })
 }
 
-/// Appends the noise that a trajectory is made of, into the tensor of states.
+/// Appends the noise from which a trajectory is generated, and its assignment to the tensor of states.
 pub(super) fn append_noise(model: &Model, graph: &mut Graph, batch: usize) -> Result<()> {
     let point = model.point(graph, batch, |what| tensor(batch, what))?;
     let drawn = point.noise.normal(graph, &model.moving_shape(batch), 0)?;
     Ok(graph.assign(point.state, drawn)?)
 }
 
-/// Appends the weighted sum of a trajectory's frames in the user's units, into the tensor of outputs.
+/// Appends the weighted sum of a trajectory's frames in the user's units, and its assignment to the tensor of outputs.
 pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batch: usize) -> Result<()> {
     let shape = model.moving_shape(batch);
     let f = graph.formula();
@@ -167,8 +168,8 @@ pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batc
     append_output(model, graph, names, state)
 }
 
-/// Appends the state at the start of the step just made plus the weighted slopes of its stages in the user's units, into
-/// the tensor of outputs.
+/// Appends dense output: the state at the start of the last step plus the weighted slopes of its stages. The
+/// result is assigned to the tensor of outputs in the user's units.
 pub(super) fn append_dense(
     model: &Model,
     graph: &mut Graph,
@@ -201,7 +202,7 @@ fn append_output(model: &Model, graph: &mut Graph, names: &Names, value: Node) -
     Ok(graph.assign(output, restored)?)
 }
 
-/// Puts the tensors of a rollout into memory.
+/// Inserts the tensors of a rollout into memory.
 pub(super) fn insert_tensors(
     model: &Model,
     memory: &mut Memory,

@@ -1,4 +1,4 @@
-//! Rollouts: a trained network integrated from given states to any times, forward or backward.
+//! Rollouts: a trained network is integrated from given states to any times, forward or backward.
 
 mod adaptive;
 mod budget;
@@ -32,7 +32,7 @@ pub use excursion::Excursion;
 pub use prediction::{Divergence, Prediction, Request};
 pub use watch::Watch;
 
-/// Farthest time from the start, in horizons of the training data: a time beyond it is a mistake.
+/// Largest distance of a time from the start, in horizons of the training data. A time beyond it is treated as a mistake.
 const FARTHEST: f64 = 1e4;
 
 /// The compiled solver step of a model for one batch size.
@@ -41,16 +41,16 @@ pub struct Rollout {
     motion: MotionKind,
     batch: usize,
     tableau: Tableau,
-    /// The slope where the trajectories are, for methods that keep it from step to step.
+    /// The slope at the current states, for methods that keep it from step to step.
     slope: Option<Program>,
     step: Program,
     commit: Program,
-    /// An output inside the step just made.
+    /// Interpolates an output inside the last step.
     dense: Option<Program>,
-    /// What makes whole trajectories, for a model that does.
+    /// Generates whole trajectories; `None` for models that integrate states.
     generator: Option<Generator>,
     drain: Drain,
-    /// For each output under way, which trajectories it is of.
+    /// For each output in transfer, the trajectories that it belongs to.
     asked: VecDeque<Vec<bool>>,
     names: Names,
     bounds: Arc<Bounds>,
@@ -58,7 +58,7 @@ pub struct Rollout {
     seed: u64,
 }
 
-/// Outputs under way to the host at most.
+/// Largest number of outputs in transfer to the host.
 const UNDER_WAY: usize = 16;
 
 impl Rollout {
@@ -175,7 +175,7 @@ impl Rollout {
         for first in (0..count).step_by(self.batch) {
             let bounds = Arc::clone(&self.bounds);
             let mut part = Part::new(&self.model, request, (first, self.batch), (bounds, watch))?;
-            // Nothing of a call that ended early.
+            // Outputs of a previous call that ended early are discarded.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
             let start = if self.generator.is_some() { &self.names.given } else { &self.names.state };
@@ -202,7 +202,7 @@ impl Rollout {
         Ok(prediction)
     }
 
-    /// Moves a batch along its way; returns the evaluations of the trajectory that took most.
+    /// Integrates a batch; returns the largest number of evaluations of a trajectory.
     fn integrate(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, budget: Budget) -> Result<usize> {
         match budget {
             Budget::Adaptive(controller) if self.motion != MotionKind::Step => {
@@ -215,7 +215,7 @@ impl Rollout {
         }
     }
 
-    /// Where and why a trajectory ended early, if it did.
+    /// Returns the time and the reason of a trajectory's early end, if it ended early.
     fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<Divergence> {
         let (halt, reached) = found.halt?;
         let scaling = &self.model.scaling;
@@ -227,7 +227,7 @@ impl Rollout {
         Some(Divergence { trajectory, time: time.unwrap_or_else(last_output), halt })
     }
 
-    /// Asks for what a program has just left in the tensor of outputs: the next output of those marked.
+    /// Starts the transfer of the tensor of outputs, which is the next output of the marked trajectories.
     fn ask(&mut self, memory: &Memory, part: &mut Part<'_, '_>, marked: Vec<bool>) -> Result<()> {
         if part.is_silent {
             return Ok(());
@@ -238,7 +238,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// Records outputs asked for until no more than `rest` are under way.
+    /// Records finished outputs until at most `rest` are in transfer.
     fn record(&mut self, part: &mut Part<'_, '_>, rest: usize) -> Result<()> {
         let watch = part.watch;
         let before = if watch.counts() { part.recorded() } else { 0 };
@@ -252,7 +252,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// Evaluates the slope at the start where the first step expects it; returns the evaluations that took.
+    /// Evaluates the slope at the start if the first step needs it; returns the number of evaluations.
     fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_, '_>) -> Result<usize> {
         let Some(program) = &mut self.slope else { return Ok(0) };
         memory.write(&self.names.time, Data::F64(&part.start))?;
@@ -260,9 +260,9 @@ impl Rollout {
         Ok(self.model.motion().evaluations())
     }
 
-    /// Says of which step of which trajectories the next random numbers are.
+    /// Writes the step and the trajectories that the next random numbers belong to.
     fn number(&self, memory: &mut Memory, part: &Part<'_, '_>, step: u32) -> Result<()> {
-        // The seed enters here and not as a constant of the programs; seed 0 leaves the numbers as they are.
+        // The seed is written here, so that it is not a constant of the programs. Seed 0 does not change the numbers.
         let seed = (self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number ^ seed]).collect();
         Ok(memory.write(&self.names.draws, Data::Index(&draws))?)
@@ -275,8 +275,8 @@ impl Rollout {
         Ok(self.step.run(memory)?)
     }
 
-    /// Moves the trajectories marked with 1 to the end of the step just made. Those that ended early become 0, so that what they are
-    /// cannot touch the others of the batch.
+    /// Moves the trajectories marked with 1 to the end of the last step. Those that ended early become 0, so that their values cannot
+    /// affect other trajectories of the batch.
     fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[f32]) -> Result<()> {
         let keep: Vec<f32> = accept
             .iter()
@@ -293,7 +293,7 @@ impl Rollout {
         Ok(self.commit.run(memory)?)
     }
 
-    /// Fixed steps of every trajectory along its own way; returns the evaluations of the longest.
+    /// Integrates every trajectory with its fixed steps; returns the number of evaluations of the longest.
     fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cuts: &[Cut]) -> Result<usize> {
         let ways = part.start.iter().zip(&part.times).zip(cuts);
         let mut ways: Vec<Schedule> =
@@ -321,7 +321,7 @@ impl Rollout {
         Ok(evaluations)
     }
 
-    /// One step of every trajectory that has one left, with the outputs on it.
+    /// Makes one step for every trajectory that is not at its end, and requests the outputs of the step.
     fn take(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, steps: &[Option<Step>]) -> Result<()> {
         let of = |value: fn(&Step) -> f64| -> Vec<f64> {
             steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
@@ -332,7 +332,7 @@ impl Rollout {
         let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
         let accept: Vec<f32> = steps.iter().map(|step| if step.is_some() { 1.0 } else { 0.0 }).collect();
         self.advance(memory, &starts, &lengths)?;
-        // While the device works.
+        // The host records while the device computes.
         self.record(part, 0)?;
         self.show_inside(memory, part, &outputs(|step| &step.inside), (&starts, &lengths))?;
         self.commit(memory, part, &accept)?;
@@ -344,7 +344,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// Asks for the outputs that each trajectory passed in the step just made, by dense output.
+    /// Requests the outputs that each trajectory passed in the last step, computed by dense output.
     fn show_inside(
         &mut self,
         memory: &mut Memory,

@@ -1,4 +1,4 @@
-//! A batch of trajectories under way: where each starts, where it is wanted, what was found.
+//! A batch of trajectories during a rollout: their starts, output times and outputs.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::objective::{EQUAL, MotionKind};
 
-/// Numbers from which on several threads share the recording of an output.
+/// Number of values from which several threads record an output.
 const SHARED: usize = 1 << 16;
 
-/// One batch under way, in the network's units; what was found is in the user's.
+/// A batch during a rollout, in the network's units. Its outputs are in the user's units.
 pub(super) struct Part<'w, 'a> {
     size: usize,
-    /// Trajectories that were asked for; the rest fill the batch up.
+    /// Number of requested trajectories; others fill the batch.
     pub(super) asked_for: usize,
     pub(super) watch: &'w Watch<'a>,
     pub(super) start: Vec<f64>,
     pub(super) times: Vec<Arc<[f64]>>,
     pub(super) state: Vec<f32>,
     pub(super) conditions: Vec<f32>,
-    /// What each trajectory's random numbers are drawn under: its first state, in a word.
+    /// The number that identifies each trajectory for random draws: a hash of its first state.
     pub(super) numbers: Vec<u32>,
-    /// Whether its outputs are not wanted: it is the way of a flow from noise.
+    /// Whether outputs are not recorded, as for a flow from noise.
     pub(super) is_silent: bool,
     pub(super) outputs: Vec<Found>,
     pub(super) bounds: Arc<Bounds>,
 }
 
-/// What was found of one trajectory: its outputs in order.
+/// The outputs of one trajectory, in order.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) values: Vec<f32>,
-    /// Why it ended early, and the last time reached in the network's units where that is later than the last output.
+    /// Why the trajectory ended early. The time is the last one reached, in the network's units, if it is later than the last output.
     pub(super) halt: Option<(Halt, Option<f64>)>,
-    /// Where it went far out of the range of the training data, if it did.
+    /// The first output far outside the range of the training data, and the farthest value, if there is one.
     pub(super) farthest: Option<Farthest>,
 }
 
 impl Found {
-    /// Appends an output; one that is not finite is dropped and ends the trajectory.
+    /// Appends an output. An output that is not finite is dropped and ends the trajectory.
     fn push(&mut self, state: &[f32], bounds: &Bounds) {
         if !bounds.hold(state) {
             if !state.iter().fold(true, |finite, value| finite & value.is_finite()) {
@@ -100,7 +100,7 @@ impl<'w, 'a> Part<'w, 'a> {
         Ok(part)
     }
 
-    /// The way of the flow from noise that makes these trajectories: from 0 to 1, without outputs.
+    /// Returns the batch of flows from noise that generate these trajectories: from 0 to 1, without outputs.
     pub(super) fn flow(&self) -> Self {
         let count = self.start.len();
         Self {
@@ -118,13 +118,13 @@ impl<'w, 'a> Part<'w, 'a> {
         }
     }
 
-    /// The latest of all starts and outputs, in the network's units.
+    /// Returns the latest of all starts and output times, in the network's units.
     pub(super) fn latest(&self) -> f64 {
         let outputs = self.times.iter().filter_map(|times| times.last());
         self.start.iter().chain(outputs).copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Outputs found so far of the trajectories asked for.
+    /// Returns the number of outputs recorded for the requested trajectories.
     pub(super) fn recorded(&self) -> usize {
         self.outputs.iter().take(self.asked_for).map(|found| found.values.len() / self.size).sum()
     }
@@ -134,12 +134,12 @@ impl<'w, 'a> Part<'w, 'a> {
         self.outputs[i].halt.get_or_insert((halt, Some(time)));
     }
 
-    /// Whether a trajectory ended early.
+    /// Returns whether a trajectory ended early.
     pub(super) fn is_halted(&self, i: usize) -> bool {
         self.outputs[i].halt.is_some()
     }
 
-    /// Appends the next output of every trajectory that is marked, from states in the user's units.
+    /// Appends the next output of every marked trajectory, from states in the user's units.
     pub(super) fn record(&mut self, states: &[f32], marked: &[bool]) {
         let bounds = &*self.bounds;
         let append = |((found, state), &marked): ((&mut Found, &[f32]), &bool)| {
@@ -155,7 +155,7 @@ impl<'w, 'a> Part<'w, 'a> {
     }
 }
 
-/// A word made of all bits of a state (Fowler, Noll and Vo's hash): states that differ have other words, but for one in four thousand million.
+/// Returns a hash of all bits of a state (Fowler, Noll and Vo's). Different states have equal hashes with probability 2^-32.
 fn number_of(state: &[f32]) -> u32 {
     let mix =
         |hash: u64, value: &f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
@@ -163,7 +163,7 @@ fn number_of(state: &[f32]) -> u32 {
     (hash ^ (hash >> 32)) as u32
 }
 
-/// Refuses a trajectory of a request that does not fit the model, or whose times change direction.
+/// Returns an error if a trajectory of a request does not fit the model, or its times change direction.
 fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let size = model.shape().len();
     let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
@@ -211,18 +211,18 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
                 "time {} is {far:.1e} times the horizon of the training data away from the start at {start}",
                 times[times.len() - 1]
             ),
-            "check the unit, which is that of the training data, or request nearer times",
+            "check the unit, which must be that of the training data, or request times nearer to the start",
         );
     }
     Ok(())
 }
 
-/// By how much a step may differ from the mean one, as a share of it: it may differ from its trajectory's first, that from the first of all
+/// Largest relative difference of a step from the mean step. A step may differ from its trajectory's first, that from the first of all
 /// trajectories, and the mean from that.
 const UNEQUAL: f64 = 4.0 * EQUAL;
 
-/// Refuses times that a model of fixed steps cannot reach. Its step is the interval of the training data, or a parameter of the
-/// trajectory that equals the first step asked for.
+/// Returns an error for times that a model with fixed steps cannot reach. Its step is the interval of the training data, or a parameter of
+/// the trajectory that equals the first requested step.
 fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<&Vec<f64>>) -> Result<()> {
     let mean = model.scaling.interval;
     let asked = times.iter().map(|time| time - start).find(|&step| step != 0.0).unwrap_or(mean);
@@ -233,7 +233,7 @@ fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<
     let mut before = start;
     for &time in times.iter().filter(|&&time| time != start) {
         let step = time - before;
-        // Times of a large start are rounded.
+        // Times far from 0 have larger rounding errors.
         let rounding = 4.0 * f64::EPSILON * time.abs().max(start.abs());
         if (step - interval).abs() > UNEQUAL * interval + rounding {
             let [interval, next, last] = [interval, start + interval, start + 2.0 * interval].map(shown);
@@ -251,12 +251,12 @@ fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<
     Ok(())
 }
 
-/// A time without the digits that rounding left.
+/// Returns a time without digits that are due to rounding.
 fn shown(time: f64) -> f64 {
     format!("{time:.8e}").parse().unwrap_or(time)
 }
 
-/// Refuses times that a model which makes whole trajectories does not make.
+/// Returns an error for times that a model of whole trajectories does not generate.
 fn check_horizon(model: &Model, i: usize, start: f64, times: &[f64]) -> Result<()> {
     let horizon = model.scaling.span;
     match times.iter().find(|&&time| !(0.0..=horizon * (1.0 + 1e-6)).contains(&(time - start))) {

@@ -1,4 +1,4 @@
-//! What is asked of a rollout and what comes out.
+//! Requests for predictions, and their results.
 
 use super::Excursion;
 use crate::error::{CfoError, Halt, Result};
@@ -6,10 +6,10 @@ use crate::error::{CfoError, Halt, Result};
 /// The result of a [`Request`]: states at the requested times.
 #[derive(Clone, Debug, Default)]
 pub struct Prediction {
-    /// For each trajectory its snapshots, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
-    /// (see [`Scaling::absolute`](crate::measure::scaling::Scaling::absolute)). A trajectory that diverged has the snapshots before.
+    /// Snapshots of each trajectory, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
+    /// (see [`Scaling::absolute`](crate::measure::scaling::Scaling::absolute)). A trajectory that diverged has the snapshots before that.
     pub states: Vec<Vec<f32>>,
-    /// For each trajectory the times of its snapshots.
+    /// Times of each trajectory's snapshots.
     pub times: Vec<Vec<f64>>,
     /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
@@ -19,7 +19,7 @@ pub struct Prediction {
     pub excursions: Vec<Excursion>,
 }
 
-/// A trajectory that ended before the last time requested.
+/// A trajectory that ended before the last requested time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Divergence {
     /// Its index in the request.
@@ -39,20 +39,20 @@ impl From<Divergence> for CfoError {
 /// A request for a prediction: initial states and the times to predict at.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// For each trajectory its initial time, in the user's units.
+    /// Initial time of each trajectory, in the user's units.
     pub start: Vec<f64>,
-    /// For each trajectory its initial state, in the user's units and relative to the model's offset (see
+    /// Initial state of each trajectory, in the user's units and relative to the model's offset (see
     /// [`Scaling::relative`](crate::measure::scaling::Scaling::relative)).
     pub states: Vec<Vec<f32>>,
-    /// For each trajectory the requested times. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides of
-    /// the start. A [`Rollout`](super::Rollout) takes times on one side of the start, in order of their distance.
+    /// Requested times of each trajectory. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides
+    /// of the start. A [`Rollout`](super::Rollout) takes times on one side of the start, in order of their distance.
     pub times: Vec<Vec<f64>>,
-    /// For each trajectory its PDE parameters. May be empty for a model without parameters.
+    /// PDE parameters of each trajectory. May be empty for a model without parameters.
     pub conditions: Vec<Vec<f64>>,
 }
 
 impl Request {
-    /// Checks that there is one state, one list of times and, if any are given, one list of parameters for each trajectory.
+    /// Checks that `start`, `states`, `times` and `conditions` have equal lengths; `conditions` may be empty.
     ///
     /// # Errors
     /// If a number of entries differs.
@@ -64,7 +64,7 @@ impl Request {
             None => Ok(()),
             Some((what, found, _)) => Err(CfoError::BadData {
                 problem: format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
-                hint: "give `start`, `states` and `times` one entry for each trajectory, and `conditions` where the model takes parameters".into(),
+                hint: "give `start`, `states` and `times` one entry per trajectory, and `conditions` too if the model has PDE parameters".into(),
             }),
         }
     }

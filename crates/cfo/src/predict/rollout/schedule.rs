@@ -3,63 +3,63 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Outputs as near to a step's end as this share of the step are its end.
+/// Outputs whose distance from a step's end is at most this share of the step are at the end.
 const NEAR: f64 = 1e-9;
 
-/// An output as far beyond an interval as this share of it still ends there: times and mean intervals are rounded.
+/// An output beyond an interval by at most this share of it still belongs to the interval, since times and mean intervals are rounded.
 const LATE: f64 = 1e-3;
 
 /// One step and the outputs on it, in the network's units of time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     pub(super) start: f64,
-    /// Negative backward in time.
+    /// Length; negative backward in time.
     pub(super) length: f64,
-    /// Outputs before its end, which are interpolated.
+    /// Outputs before the step's end, which are interpolated.
     pub(super) inside: Range<usize>,
-    /// Outputs at its end.
+    /// Outputs at the step's end.
     pub(super) at_end: Range<usize>,
 }
 
-/// How the way is cut into steps.
+/// How a trajectory is divided into steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cut {
     /// One step from output to output.
     PerOutput,
-    /// From output to output, as many steps as intervals of this length are nearest.
+    /// From output to output, with the number of steps whose length is nearest to this one.
     About(f64),
-    /// Over the outputs within an interval of this length, or to the next output where that is farther: this many steps for each interval.
+    /// To the last output within an interval of this length, or to the next output if none is within it; this number of steps per interval.
     Intervals { interval: f64, steps: usize },
-    /// From output to output, as few equal steps as are no longer than this.
+    /// From output to output, with the smallest number of equal steps that are not longer than this.
     AtMost(f64),
-    /// This many equal steps from the start to the last output, which pass the outputs between.
+    /// This number of equal steps from the start to the last output; other outputs are interpolated.
     Equal(usize),
 }
 
-/// The steps of a trajectory, one after another. Nothing is stored: there may be many.
+/// An iterator over the steps of a trajectory. They are not stored, since their number may be large.
 pub(super) struct Schedule {
     times: Arc<[f64]>,
     cut: Cut,
-    /// The next output.
+    /// Index of the next output.
     output: usize,
-    /// Start of the present run of equal steps.
+    /// Start of the current run of equal steps.
     from: f64,
-    /// Its end.
+    /// End of the run.
     to: f64,
-    /// Its steps.
+    /// Number of steps of the run.
     count: usize,
-    /// Steps made of it.
+    /// Number of steps already made.
     made: usize,
 }
 
 impl Schedule {
-    /// The steps from a start through output times that run away from it; those at the start itself are passed over.
+    /// Creates the steps from a start through output times in order of their distance from it. Outputs at the start are skipped.
     pub(super) fn new(start: f64, times: Arc<[f64]>, cut: Cut) -> Self {
         let output = times.iter().take_while(|&&time| time == start).count();
         Self { times, cut, output, from: start, to: start, count: 0, made: 0 }
     }
 
-    /// Begins the next run of equal steps; there is none after the last output.
+    /// Begins the next run of equal steps. Returns `false` after the last output.
     fn begin(&mut self) -> bool {
         if self.output >= self.times.len() {
             return false;
@@ -79,7 +79,7 @@ impl Schedule {
             Cut::PerOutput => 1,
             Cut::About(interval) => (length / interval).round().max(1.0) as usize,
             Cut::Intervals { interval, steps } => (length / interval).round().max(1.0) as usize * steps,
-            // A hair of slack: an interval of ten steps takes ten, whatever the last bit of the division says.
+            // A small tolerance: rounding of the division must not add a step.
             Cut::AtMost(limit) => (length / limit * (1.0 - NEAR)).ceil().max(1.0) as usize,
             Cut::Equal(count) => count,
         };
@@ -160,7 +160,8 @@ mod tests {
     }
 
     proptest! {
-        /// Steps join, every output is on exactly one of them, inside it or at its end, and the last ends at the last output.
+        /// Checks that steps are contiguous, that every output belongs to exactly one of them, and that the last one ends at the last
+        /// output.
         #[test]
         fn steps_join_and_pass_every_output(
             start in -2.0..2.0_f64,

@@ -43,7 +43,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Ends the rollout if it was interrupted.
+    /// Returns an error if the rollout was interrupted.
     pub(super) fn heed_interrupt(&self) -> Result<()> {
         match self.interrupt {
             Some(flag) if flag.load(Ordering::Relaxed) => Err(CfoError::RolloutInterrupted),

@@ -1,4 +1,4 @@
-//! The learned velocity as a function, and its derivative applied to vectors.
+//! The learned velocity as a function, and its vector-Jacobian products.
 
 use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
 
@@ -8,14 +8,14 @@ use crate::model::Model;
 use crate::objective::MotionKind;
 use crate::predict::evaluate::batch;
 
-/// The compiled velocity for a batch size, and the vector-Jacobian product.
+/// The compiled velocity and vector-Jacobian product for a batch size.
 pub(super) struct Field {
     batch: usize,
     velocity: Program,
     vector_jacobian: Program,
 }
 
-/// A tensor of the programs of a batch size.
+/// Returns the name of a tensor of the programs for a batch size.
 fn name(batch: usize, what: &str) -> String {
     format!("field.{batch}.{what}")
 }
@@ -47,7 +47,7 @@ impl Trained {
     /// offset, as for [`Trained::predict`].
     ///
     /// # Errors
-    /// If the states do not fit the model, or it maps over fixed steps and has no velocity.
+    /// If the states do not fit the model, or the model predicts by fixed steps and has no velocity.
     pub fn velocity(&self, states: &[f32], time: f64) -> Result<Vec<f32>> {
         self.in_field(states, &[time], None)
     }
@@ -63,7 +63,7 @@ impl Trained {
     /// Returns vector-Jacobian products w^T df/du, with one vector w for each state.
     ///
     /// # Errors
-    /// As [`Trained::velocity`], or if there are not as many vectors.
+    /// As [`Trained::velocity`], or if the number of vectors is not that of the states.
     pub fn vector_jacobian(&self, states: &[f32], time: f64, vectors: &[f32]) -> Result<Vec<f32>> {
         self.vector_jacobian_each(states, &[time], vectors)
     }
@@ -75,14 +75,18 @@ impl Trained {
     pub fn vector_jacobian_each(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
         if vectors.len() != states.len() {
             return Err(CfoError::BadData {
-                problem: format!("{} values of vectors for {} of states", vectors.len(), states.len()),
+                problem: format!(
+                    "the vectors have {} values, but the states have {}",
+                    vectors.len(),
+                    states.len()
+                ),
                 hint: "give one vector, shaped like a state, for each state".into(),
             });
         }
         self.in_field(states, times, Some(vectors))
     }
 
-    /// At one time, or at one for each state.
+    /// Evaluates the velocity or the products at one time, or at one time per state.
     fn in_field(&self, states: &[f32], times: &[f64], vectors: Option<&[f32]>) -> Result<Vec<f32>> {
         let model = &self.model;
         if model.motion().kind() != MotionKind::Velocity {
@@ -98,12 +102,12 @@ impl Trained {
             _ => {
                 return Err(CfoError::BadData {
                     problem: format!("{} times for {count} states", times.len()),
-                    hint: "give one time for all states, or one for each".into(),
+                    hint: "give one time for all states, or one time per state".into(),
                 });
             }
         };
         let mut weights = self.lock();
-        // Sizes are rounded up, so that there are few programs however many different numbers of states come.
+        // Batch sizes are rounded up, so that few programs are compiled for many different numbers of states.
         let most = batch(model, weights.memory(), count).next_power_of_two();
         let (field, memory) = weights.field(model, most)?;
         let mut found = Vec::with_capacity(states.len());
@@ -116,7 +120,7 @@ impl Trained {
         Ok(found)
     }
 
-    /// No more states than a program takes; the rest of its batch is filled with zeros.
+    /// Evaluates at most as many states as a program takes; the rest of its batch is filled with zeros.
     fn in_batch(
         &self,
         (field, memory): (&mut Field, &mut Memory),
@@ -135,7 +139,7 @@ impl Trained {
         if !conditions.is_empty() {
             memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
         }
-        // A unit of normalised velocity is a deviation a unit of the network's time.
+        // The unit of normalised velocity is one deviation per unit of the network's time.
         let size = normalized.len() / count;
         let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
         let shape = model.shape();
@@ -152,7 +156,7 @@ impl Trained {
             }
             return Ok(velocity);
         };
-        // The transform is orthogonal: a vector meets coefficients as it meets values.
+        // The transform is orthogonal, so vectors are transformed as values are.
         let mut vectors = vectors.to_vec();
         if let Some((latent, field)) = latent {
             latent.encode(field, &mut vectors);

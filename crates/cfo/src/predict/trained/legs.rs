@@ -1,4 +1,4 @@
-//! Times in any order on both sides of a start: two integrations, each away from it.
+//! Requests with times on both sides of a start. They are divided into two integrations, one in each direction.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -6,25 +6,25 @@ use std::mem;
 use crate::predict::rollout::{Divergence, Excursion, Prediction, Request};
 use crate::recipe::Budget;
 
-/// A request cut at the starts of its trajectories.
+/// A request divided at the starts of its trajectories.
 pub(super) struct Legs<'a> {
     request: &'a Request,
     legs: Vec<Leg>,
 }
 
-/// Trajectories that go one way with one budget.
+/// Trajectories with one direction and one budget.
 struct Leg {
     back: bool,
-    /// Of each trajectory its number in the request, and for each of its times on this side the place among those asked for.
+    /// For each trajectory, its index in the request, and the position of each of its times in this direction among the requested times.
     chosen: Vec<(usize, Vec<usize>)>,
     request: Request,
     budget: Budget,
 }
 
 impl<'a> Legs<'a> {
-    /// A request that is consistent, with a budget for both ways together.
+    /// Divides a consistent request. The budget is that of both directions together.
     pub(super) fn new(request: &'a Request, budget: Budget) -> Self {
-        // By direction and, where a number of steps is shared between both, by the steps of this one.
+        // Keyed by direction and, if a number of steps is shared between both directions, by the steps of this one.
         let mut legs: BTreeMap<(bool, usize), Leg> = BTreeMap::new();
         for (i, &start) in request.start.iter().enumerate() {
             let times = &request.times[i];
@@ -53,17 +53,17 @@ impl<'a> Legs<'a> {
         Self { request, legs: legs.into_values().collect() }
     }
 
-    /// What is asked of a rollout, one leg after the other.
+    /// Returns the requests for a rollout, one per leg.
     pub(super) fn requests(&self) -> impl Iterator<Item = (&Request, Budget)> {
         self.legs.iter().map(|leg| (&leg.request, leg.budget))
     }
 
-    /// What was found, in the order of the times asked for; of a trajectory that diverged the times that were reached.
+    /// Joins the predictions, in the order of the requested times. A trajectory that diverged has the times that were reached.
     pub(super) fn join(&self, size: usize, mut found: Vec<Prediction>) -> Prediction {
         let count = self.request.start.len();
         let mut joined = Prediction::default();
         let mut evaluations = [0; 2];
-        // In which leg, and there in which row, each trajectory is.
+        // The leg and the row in it of each trajectory.
         let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
         for (number, (leg, prediction)) in self.legs.iter().zip(&found).enumerate() {
             let most = &mut evaluations[usize::from(leg.back)];
@@ -93,7 +93,7 @@ impl<'a> Legs<'a> {
         joined
     }
 
-    /// The times of a trajectory that were reached, in the order asked for, and the states there.
+    /// Returns the times of a trajectory that were reached, in the requested order, and the states there.
     fn reordered(
         &self,
         trajectory: usize,
@@ -115,9 +115,10 @@ impl<'a> Legs<'a> {
     }
 }
 
-/// Places of the times from a start on and of those before it, each in order away from it. Equal times keep their order.
+/// Returns the positions of the times from a start on, and of those before it, each in order of their distance. Equal times keep their
+/// order.
 fn sides(start: f64, times: &[f64]) -> [Vec<usize>; 2] {
-    // Times that are not numbers go ahead, where they are refused.
+    // Times that are NaN are in the first group, which a rollout refuses.
     let (mut behind, mut ahead): (Vec<usize>, Vec<usize>) =
         (0..times.len()).partition(|&place| times[place] < start);
     ahead.sort_by(|&a, &b| times[a].total_cmp(&times[b]));
@@ -125,7 +126,7 @@ fn sides(start: f64, times: &[f64]) -> [Vec<usize>; 2] {
     [ahead, behind]
 }
 
-/// The budget of one of two ways of these lengths: a number of steps is shared between them, one at least for each.
+/// Returns the budget of one of two directions with these lengths. A number of steps is shared between them, with at least one for each.
 fn shared(budget: Budget, ways: [f64; 2], side: usize) -> Budget {
     let Budget::Steps(steps) = budget else { return budget };
     if ways.contains(&0.0) {

@@ -1,4 +1,4 @@
-//! Trained models from the folders of runs.
+//! Loading of trained models from the folders of runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::objective::Objective;
 use crate::operator::Operator;
 use crate::run::{Progress, Run};
 
-/// A builder for loading a run. Default: the best checkpoint, else the latest, on a GPU if there is one.
+/// A builder for loading a run. By default it loads the best checkpoint, or else the latest, on a GPU if there is one.
 #[derive(Clone, Debug)]
 pub struct Loader {
     run: Run,
@@ -104,7 +104,7 @@ impl Loader {
         let named: Vec<_> = named.collect();
         let needed = named.iter().map(|(name, shape)| KeptTensor { name, shape, role: Role::Weight });
         checkpoints.check_tensors(&name, needed, &memory)?;
-        // The best checkpoint stands for the whole run, one that was named for the part until then.
+        // The best checkpoint has the log of the whole run; a named checkpoint has the log up to its step.
         let last = if self.checkpoint.is_none() { u32::MAX } else { state.step };
         let mut history = self.run.reports()?;
         history.retain(|report| report.step <= last);

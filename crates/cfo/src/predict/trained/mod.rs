@@ -1,4 +1,4 @@
-//! A trained model: one value that owns its weights, its scaling and its split, and predicts with them.
+//! A trained model: the weights, the scaling and the split of the data, with methods that predict.
 
 mod field;
 mod legs;
@@ -30,13 +30,13 @@ pub use solution::Solution;
 use weights::Weights;
 pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
 
-/// Numbers of true snapshots that an evaluation holds in memory at a time: enough trajectories to keep many cores and a GPU busy.
+/// Number of values of true snapshots that an evaluation holds in memory: enough trajectories to occupy many cores and a GPU.
 const HELD: usize = 1 << 26;
 
-/// Weights that clones of a model share.
+/// Weights that the clones of a model share.
 type Shared = Arc<Mutex<Weights>>;
 
-/// Grids besides that of the training data that a model is kept ready for.
+/// Largest number of other grids for which a model keeps compiled programs.
 const MOST_GRIDS: usize = 4;
 
 /// A trained model. It owns its weights, its scaling and the split of its data; clones share them.
@@ -57,15 +57,15 @@ pub struct Trained {
     /// PDE parameters of predictions, for a model that is conditioned on them.
     parameters: Vec<f64>,
     weights: Shared,
-    /// Number of steps behind the weights.
+    /// Number of training steps of the weights.
     weights_step: u32,
     progress: Arc<Progress>,
-    /// Copies of the weights for other grids with what was compiled for them, the last used last.
+    /// Copies of the weights for other grids, with their compiled programs; the last used one is last.
     grids: Arc<Mutex<Vec<(FieldShape, Shared)>>>,
 }
 
 impl Trained {
-    /// A model with the latest weights, or with the best ones, of an earlier step, where they are others.
+    /// Creates a model with the latest weights, or with the best ones if they are from an earlier step.
     pub(crate) fn new(
         model: Arc<Model>,
         latest: Memory,
@@ -178,8 +178,8 @@ impl Trained {
         }
     }
 
-    /// Predicts trajectories, each from its own state, time and PDE parameters to its own times. Times may be in any order, on both sides of
-    /// the start. A trajectory that diverges is listed with the states that it reached and does not affect the others.
+    /// Predicts trajectories from states, start times and PDE parameters. Times may be in any order, on both sides of the start. A
+    /// trajectory that diverges is listed with the states that it reached and does not affect the others.
     ///
     /// # Errors
     /// If the request contradicts itself or does not fit the model, or it was interrupted.
@@ -208,8 +208,8 @@ impl Trained {
         }
     }
 
-    /// Compares rollouts with trajectories. A trajectory that diverges is listed in the report and does not affect the others. With `metrics`
-    /// the report has the metrics of PDEBench and others.
+    /// Compares rollouts with trajectories. A trajectory that diverges is listed in the report and does not affect the others. With
+    /// `metrics` the report has the metrics of PDEBench and others.
     ///
     /// # Errors
     /// If a trajectory does not fit the model or cannot be read, or it was interrupted.
@@ -326,24 +326,24 @@ impl Trained {
 
     /// Gives access to the tensors that predictions use. Programs that are already compiled use the changed values.
     pub fn with_memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
-        // Copies for other grids would not.
+        // Copies for other grids would not use them.
         self.grids.lock().unwrap_or_else(PoisonError::into_inner).clear();
         work(self.lock().memory())
     }
 
-    /// States one after another as states apart.
+    /// Splits consecutive states.
     fn states(&self, values: &[f32]) -> Result<Vec<Vec<f32>>> {
         let size = self.model.shape().len();
         if values.is_empty() || !values.len().is_multiple_of(size) {
             return Err(CfoError::BadData {
-                problem: format!("{} values are no whole states of {size} values each", values.len()),
+                problem: format!("{} values are not a positive multiple of the state size {size}", values.len()),
                 hint: "a state is flattened `[height, width, channels]`, with the grid and the channels of the training data".into(),
             });
         }
         Ok(values.chunks_exact(size).map(<[f32]>::to_vec).collect())
     }
 
-    /// The weights. A thread that panicked with them in hand left nothing half done that is read again.
+    /// Locks the weights. A lock poisoned by a panic is usable, because no later call reads unfinished values.
     fn lock(&self) -> MutexGuard<'_, Weights> {
         self.weights.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -357,7 +357,7 @@ mod tests {
     use crate::train::Training;
     use crate::trajectories::Trajectories;
 
-    /// What was compiled for a grid is found again, and the grids that are kept are few.
+    /// Checks that programs compiled for a grid are reused and that few grids are kept.
     #[test]
     fn the_last_few_grids_are_kept() {
         let burgers = Burgers { grid: 16, frames: 3, viscosity: 0.05, ..Burgers::default() };

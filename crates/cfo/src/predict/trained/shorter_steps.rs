@@ -1,5 +1,5 @@
-//! Whether one step per output interval is enough: some trajectories are rolled out again with shorter steps. An error that falls is the solver's, not
-//! the network's.
+//! Checks whether one step per output interval is sufficient: some trajectories are repeated with shorter steps. An error that decreases is
+//! the solver's, not the network's.
 
 use serde::Serialize;
 
@@ -11,41 +11,42 @@ use crate::predict::rollout::{Budget, Prediction, Request, Watch};
 use crate::ranks;
 use crate::trajectories::Part;
 
-/// Points in space up to which trajectories are rolled out again; those of larger fields take too long.
+/// Largest number of points in space for which trajectories are repeated; larger fields take too long.
 const MOST_POINTS: usize = 1024;
 
-/// One trajectory in this number is rolled out again, at least one.
+/// One trajectory out of this number is repeated, at least one.
 const ONE_IN: usize = 8;
-/// Largest number of trajectories that are rolled out again.
+/// Largest number of trajectories that are repeated.
 const MOST: usize = 8;
 
-/// An error that falls to less than this share is the solver's.
+/// An error that decreases to less than this share is the solver's.
 const SHARE: f64 = 0.8;
 
-/// Steps of a trajectory that are repeated, at most.
+/// Largest number of steps of a trajectory that are repeated.
 const INTERVALS: usize = 16;
-/// Steps are too long if halves of them change their ends by more than this share of the change over a step. Networks leave about as much of the velocity.
+/// Steps are too long if half the step changes their ends by more than this share of the change over a step. The error of networks is about
+/// as large a share of the velocity.
 const CHANGE: f64 = 0.01;
 
 /// The effect of twice the number of evaluations on errors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShorterSteps {
-    /// Number of trajectories that were rolled out again.
+    /// Number of trajectories that were repeated.
     pub trajectories: usize,
-    /// Number of these that diverged, with the original and with twice the evaluations.
+    /// Number of these that diverged, with the original and with twice the number of evaluations.
     pub diverged: [usize; 2],
-    /// Mean relative L2 error of those that arrived both times, before and now.
+    /// Mean relative L2 error of the trajectories that arrived both times, originally and now.
     pub relative_l2: [Option<f64>; 2],
     /// Evaluations for one trajectory, originally and now.
     pub evaluations: [usize; 2],
 }
 
 impl Trained {
-    /// Rolls some trajectories of a part out again with twice the evaluations of a report on it. `None` if steps or tolerances were chosen, for models
-    /// without a solver, for large fields, and where many processes share the work.
+    /// Repeats the rollouts of some trajectories of a part with twice the evaluations of a report on it. Returns `None` if steps or
+    /// tolerances were set, for models without a solver, for large fields, and with several ranks.
     ///
     /// # Errors
-    /// If they cannot be read, or the watch ended it.
+    /// If trajectories cannot be read, or the rollout is interrupted.
     pub fn shorter_steps(
         &self,
         part: &Part<'_>,
@@ -60,7 +61,7 @@ impl Trained {
             return Ok(None);
         }
         let numbers: Vec<usize> = part.numbers().collect();
-        // Reports are in the order of the numbers.
+        // The errors of a report are in the order of the indices.
         let error_of = |report: &Report, number: usize| {
             let place = report.relative_l2.indices.iter().position(|&index| index == number)?;
             report.relative_l2.per_trajectory[place]
@@ -88,11 +89,11 @@ impl Trained {
 }
 
 impl Trained {
-    /// Repeats some steps of a prediction, each from a state on its way, as two steps of half the length, and says in a sentence by how much their ends change,
-    /// if that is too much. `None` as for [`Trained::shorter_steps`].
+    /// Repeats some steps of a prediction as two steps of half the length, each from a predicted state. Returns a warning if their ends
+    /// change by too much. Returns `None` as for [`Trained::shorter_steps`].
     ///
     /// # Errors
-    /// If the watch ended it.
+    /// If the rollout is interrupted.
     pub fn too_long_steps(
         &self,
         request: &Request,
@@ -131,7 +132,7 @@ impl Trained {
         }))
     }
 
-    /// Adds some steps of one trajectory of a prediction: the first of an output interval each, from the state there.
+    /// Adds steps of one trajectory of a prediction to `steps`: the first step of some output intervals, from the state there.
     fn push_steps(&self, request: &Request, found: &Prediction, trajectory: usize, steps: &mut Request) {
         let (start, size) = (request.start[trajectory], self.model.shape().len());
         let (times, states) = (&found.times[trajectory], &found.states[trajectory]);
@@ -155,14 +156,14 @@ impl Trained {
     }
 }
 
-/// Squared distance of two states, each channel in units of its range.
+/// Returns the squared distance of two states, with each channel in units of its range.
 fn distance(a: &[f32], b: &[f32], range: &[[f64; 2]]) -> f64 {
     let pairs = a.iter().zip(b).zip(range.iter().cycle()).filter(|(_, [low, high])| high > low);
     pairs.map(|((a, b), [low, high])| (f64::from(a - b) / (high - low)).powi(2)).sum()
 }
 
 impl ShorterSteps {
-    /// Returns a description of the problem if the steps were too long.
+    /// Returns a description of the problem, or `None` if the steps are short enough.
     pub fn problem(&self) -> Option<String> {
         let Self { trajectories, diverged: [before, after], relative_l2, evaluations: [few, many] } = self;
         let found = match relative_l2 {
@@ -183,7 +184,8 @@ impl ShorterSteps {
     }
 }
 
-/// Places of the trajectories that are rolled out again, given the error of each: those that diverged first, then others evenly.
+/// Returns the positions of the trajectories that are repeated, given the error of each: those that diverged first, then evenly spaced
+/// others.
 fn chosen(errors: &[Option<f64>]) -> Vec<usize> {
     let most = errors.len().div_ceil(ONE_IN).min(MOST);
     let mut chosen: Vec<usize> =

@@ -1,4 +1,4 @@
-//! What a prediction comes to.
+//! The result of a prediction.
 
 use crate::predict::rollout::Prediction;
 
@@ -11,7 +11,7 @@ pub struct Solution {
     pub states: Vec<f32>,
     /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
-    /// Numbers of a state.
+    /// Number of values of a state.
     size: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The weights of a trained model, and the programs compiled for them.
+//! The weights of a trained model and the programs compiled for them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,27 +13,28 @@ use crate::model::Model;
 use crate::predict::rollout::Rollout;
 use crate::recipe::RolloutPrecision;
 
-/// Rollouts of any number of trajectories that are compiled before numbers are rounded up.
+/// Number of compiled rollouts from which new batch sizes are rounded up to a power of two.
 const FREE: usize = 8;
-/// Compiled rollouts and velocities that are kept, each.
+/// Largest number of compiled rollouts that are kept, and of compiled velocities.
 const KEPT: usize = 16;
 
-/// Weights in memory, with what was compiled for them so far.
+/// Weights in memory, with the programs compiled for them.
 pub(crate) struct Weights {
-    /// As they were trained: those with the lowest validation error, else the latest.
+    /// The weights that predictions use: those with the lowest validation error, or else the latest.
     trained: Memory,
-    /// The latest with the optimiser's tensors, where others predict.
+    /// The latest weights with the optimiser's tensors, if predictions use others.
     latest: Option<Memory>,
     /// The weights in the precision of rollouts, if it differs from that of training.
     rolled: Option<Memory>,
-    /// The last used last.
+    /// Ordered by their last use.
     rollouts: Vec<Rollout>,
-    /// The last used last.
+    /// Ordered by their last use.
     fields: Vec<Field>,
 }
 
 impl Weights {
-    /// The latest weights, with the optimiser's tensors if this process trained, and the best ones where they are others.
+    /// Creates the weights from the latest ones, and the best ones if they differ. The latest include the optimiser's tensors if this
+    /// process trained.
     pub(crate) fn new(model: &Model, latest: Memory, best: Option<Memory>) -> Result<Self> {
         let (trained, latest) = match best {
             Some(best) => (best, Some(latest)),
@@ -43,7 +44,7 @@ impl Weights {
         Ok(Self { trained, latest, rolled, rollouts: Vec::new(), fields: Vec::new() })
     }
 
-    /// A copy for a model that differs in its grid.
+    /// Returns a copy for a model on another grid.
     pub(super) fn copied(&self, model: &Model) -> Result<Self> {
         let memory = self.rolled.as_ref().unwrap_or(&self.trained);
         let device = Device::of(memory)?;
@@ -52,7 +53,7 @@ impl Weights {
         Self::new(model, copy, None)
     }
 
-    /// The latest, and the best ones where they are others.
+    /// Returns the latest weights, and the best ones if they differ.
     pub(super) fn both(&self) -> (&Memory, Option<&Memory>) {
         match &self.latest {
             Some(latest) => (latest, Some(&self.trained)),
@@ -60,7 +61,7 @@ impl Weights {
         }
     }
 
-    /// What rollouts read.
+    /// Returns the memory that rollouts read.
     pub(super) fn memory(&mut self) -> &mut Memory {
         self.rolled.as_mut().unwrap_or(&mut self.trained)
     }
@@ -78,7 +79,7 @@ impl Weights {
         let mut rollout = match self.rollouts.iter().position(fits) {
             Some(place) => self.rollouts.remove(place),
             None => {
-                // However many different numbers come, the programs stay few.
+                // Few programs are compiled, whatever numbers are requested.
                 let count = if self.rollouts.len() < FREE { count } else { count.next_power_of_two() };
                 Rollout::new(model, memory, count, tableau, model.weight_prefix())?
             }
@@ -98,7 +99,7 @@ impl Weights {
     }
 }
 
-/// Puts what is used now last, and drops what was not used for longest where too many are kept.
+/// Moves the used entry to the end, and removes the least recently used one if there are too many.
 fn last_of<T>(kept: &mut Vec<T>, used: T) -> &mut T {
     if kept.len() == KEPT {
         kept.remove(0);
@@ -114,7 +115,7 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// A copy of the weights in the precision of rollouts, where that is another one than in training.
+/// Returns a copy of the weights in the precision of rollouts, if it differs from that of training.
 pub(crate) fn for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memory>> {
     let device = Device::of(memory)?;
     let precision = model.recipe.rollout_precision_on(device);
@@ -126,7 +127,7 @@ pub(crate) fn for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memo
     Ok(Some(copy))
 }
 
-/// Writes the weights of one memory into another.
+/// Copies the weights of one memory to another.
 pub(crate) fn copy_weights(from: &Memory, to: &mut Memory) -> Result<()> {
     for name in from.names_where(Role::is_network) {
         let (value_type, values) = (from.value_type(name)?, from.read(name)?);
