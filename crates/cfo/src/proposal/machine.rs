@@ -1,4 +1,4 @@
-//! How fast a machine trains.
+//! The speed at which a machine trains.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Returns this machine.
+    /// Returns the speed of this machine.
     pub fn here() -> Self {
         match Device::best() {
             Device::Cpu => Self::cores(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -21,21 +21,21 @@ impl Machine {
         }
     }
 
-    /// Returns a number of cores of a present-day processor, at the rate of small networks; large ones run at up to twice that rate
+    /// Returns the speed of a number of cores of a present-day processor for small networks. Large networks train at up to twice this speed
     /// (docs/developers/performance.md).
     pub fn cores(count: usize) -> Self {
         // Small steps do not scale to many cores.
         Self { cores: Some(count), rate: 2e10 * count.clamp(1, 16) as f64 }
     }
 
-    /// Returns a GPU of a computing centre.
+    /// Returns the speed of a data-centre GPU.
     pub fn gpu() -> Self {
         Self { cores: None, rate: 5e12 }
     }
 
-    /// Returns the duration of training steps in seconds; `multiplications` are those of the forward pass of a batch.
+    /// Returns the duration of training steps in seconds. `multiplications` are those of the forward pass of a batch.
     pub(super) fn seconds(self, multiplications: f64, steps: u32) -> f64 {
-        // Forward, and two products of the same size backward.
+        // The backward pass has two products of the size of each forward product.
         3.0 * multiplications * f64::from(steps) / self.rate
     }
 }

@@ -1,4 +1,4 @@
-//! Choice of a recipe for a trajectory file, with a reason for each key, as `cfo init` writes it.
+//! Proposals: recipes for a trajectory file, with a reason for each key. `cfo init` writes them.
 
 mod machine;
 mod network;
@@ -22,11 +22,11 @@ pub use survey::warnings_of_file;
 pub struct Proposal {
     /// The recipe.
     pub recipe: Recipe,
-    /// What was found in the file, in a sentence.
+    /// A description of the file in one sentence.
     summary: String,
-    /// Warnings about the data, which no choice removes.
+    /// Warnings about the data that no choice of a recipe avoids.
     warnings: Vec<String>,
-    /// Keys by their path, in the order of the recipe, each with the reason for its value.
+    /// Keys with section, in the order of the recipe, each with the reason for its value.
     choices: Vec<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ impl Proposal {
     /// # Errors
     /// If the file cannot be read.
     pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
-        // As training sees it.
+        // Training also merges snapshots at nearly equal times.
         let survey = Survey::new(&file.merged())?;
         let (summary, warnings) = (survey.summary(), survey.warnings());
         let mut proposal = Self { recipe: Recipe::default(), summary, warnings, choices: Vec::new() };
@@ -53,8 +53,8 @@ impl Proposal {
         Ok(proposal)
     }
 
-    /// Returns warnings about the data that no recipe can solve: times that are too sparse, inputs among the channels, a state that does not
-    /// determine its velocity.
+    /// Returns warnings about the data that no recipe can solve: times that are too sparse, inputs among the channels, a state that does
+    /// not determine its velocity.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -130,7 +130,7 @@ impl Proposal {
         self.say("train.learning_rate", "halve it if the loss jumps");
         self.say("train.schedule", "the rate falls to 0 at the end, which helps more than additional steps");
         self.say("train.warmup", "steps until the learning rate is reached");
-        self.say("train.ema", "evaluation uses an average over about the last hundred steps");
+        self.say("train.ema", "EMA of the weights over about the last hundred steps, used for evaluation");
         self.say("train.clip", "limits the effect of a single batch");
         self.say("train.report_every", "steps between lines of the log");
         self.say(
@@ -141,8 +141,8 @@ impl Proposal {
         self.say("train.checkpoint_every", "at most a tenth of the training is lost in a crash");
     }
 
-    /// The default, whose steps by tolerances suit every field, and which leaves a fine-tuned network its own steps. Where snapshots were taken as the field
-    /// needed them, steps are as uneven as these.
+    /// Keeps the default solver, whose steps follow the tolerances and thus suit every field. A fine-tuned network keeps its own steps. The
+    /// reason mentions snapshots whose times follow the speed of the field.
     fn choose_solver(&mut self, survey: &Survey) {
         let noisy = survey.noise.iter().any(ChannelNoise::matters);
         let reason = match !noisy && survey.pace.follows_the_field {
@@ -195,7 +195,7 @@ impl Proposal {
     }
 }
 
-/// What is counted in steps, by how many there are.
+/// Sets the keys that are counted in steps, depending on the number of steps.
 fn pace(train: &mut TrainConfig) {
     let steps = train.steps;
     train.warmup = (steps / 20).min(200);
@@ -204,7 +204,7 @@ fn pace(train: &mut TrainConfig) {
     train.checkpoint_every = steps.div_ceil(10).max(1);
 }
 
-/// Seconds in words.
+/// Returns a duration in words.
 fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 10.0 => "a few seconds".into(),

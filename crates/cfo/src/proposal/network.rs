@@ -1,4 +1,4 @@
-//! The network by the space axes of the data, and its sizes by what the machine can train in a minute or two.
+//! Choice of the network for a file: its kind by the number of space axes, its sizes by what the machine trains in a minute or two.
 
 use std::ops::RangeInclusive;
 
@@ -9,23 +9,23 @@ use super::survey::Survey;
 use crate::error::Result;
 use crate::operator::{Context, Fno, Mlp, MlpActivation, OperatorConfig, Setting};
 
-/// Seconds that a training may take by the count of its operations.
+/// Target duration of a training in seconds, estimated from the number of operations.
 const SECONDS: f64 = 75.0;
 
-/// Fewest steps in which a network of a kind learns something, and the most that are worth it on small data.
+/// The smallest number of steps in which a kind of network learns, and the largest that is useful on small data.
 struct Steps {
     fewest: u32,
     most: u32,
 }
 
-/// The network, its batch and its steps.
+/// The chosen network with its batch and steps.
 pub(super) struct Network {
     pub operator: OperatorConfig,
-    /// Keys of the operator with their reasons.
+    /// Keys of the operator, with their reasons.
     pub reasons: Vec<(&'static str, String)>,
     pub batch: usize,
     pub steps: u32,
-    /// Multiplications of the forward pass of a batch.
+    /// Number of multiplications of the forward pass of a batch.
     multiplications: f64,
 }
 
@@ -37,7 +37,7 @@ impl Network {
             1 => (fourier(survey, time), batch(survey, 8..=32), Steps { fewest: 3_000, most: 6_000 }),
             _ => (fourier(survey, time), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 }),
         };
-        // The largest network that gets its steps; the smallest, and more time, if none does.
+        // The largest network that can be trained for the fewest steps, or else the smallest network, which then takes longer.
         let (mut operator, mut multiplications, mut affordable) = (OperatorConfig::default(), 0.0, 0.0);
         for candidate in candidates {
             multiplications = batch as f64 * multiplications_of(&candidate, &survey.setting())?;
@@ -48,13 +48,13 @@ impl Network {
             }
         }
         let affordable = affordable.clamp(f64::from(steps.fewest), f64::from(steps.most));
-        // Round numbers are easier to think with.
+        // Steps are rounded down to hundreds for readability.
         let steps = (affordable / 100.0) as u32 * 100;
         let reasons = reasons(survey, &operator, seen);
         Ok(Self { operator, reasons, batch, steps, multiplications })
     }
 
-    /// Seconds that the training takes, about.
+    /// Returns the approximate duration of the training in seconds.
     pub fn seconds(&self, machine: Machine) -> f64 {
         machine.seconds(self.multiplications, self.steps)
     }
@@ -74,25 +74,25 @@ fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f6
     Ok(graph.multiplications())
 }
 
-/// Fields of a step: fewer of large ones, each of whose points is a sample too.
+/// Returns the number of fields per step. It is smaller for large fields, because every point of a field is a sample.
 fn batch(survey: &Survey, range: RangeInclusive<usize>) -> usize {
     let points = survey.shape.height * survey.shape.width;
     (16_384 / points.max(1)).next_power_of_two().clamp(*range.start(), *range.end())
 }
 
-/// Fourier operators of several widths, the widest first. They learn a law from fewer steps than U-Nets do (docs/experiments.md).
+/// Returns Fourier operators of several widths, the widest first. They need fewer steps than U-Nets (docs/experiments.md).
 fn fourier(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     let line = survey.shape.axes == 1;
     let (height, width) = (survey.shape.height, survey.shape.width);
     let shortest = if line { width } else { height.min(width) };
-    // No more than the grid resolves, and room above them: products of modes reach twice as far.
+    // At most a third of the points: products of two modes have up to twice their frequencies, which the grid must resolve.
     let modes = (shortest / 3).clamp(1, if line { 16 } else { 8 });
     let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
     let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time });
     widths.iter().map(of_width).collect()
 }
 
-/// Three layers, wider where the state is; smooth, so that solvers of high order keep their order.
+/// Returns MLPs with three layers, wider for larger states. They are smooth, so that high-order solvers keep their order.
 fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     let widths: &[usize] = match survey.shape.len() {
         0..=16 => &[128, 64],

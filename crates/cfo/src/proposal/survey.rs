@@ -1,4 +1,4 @@
-//! What a proposal must know of a file, found at a bounded cost.
+//! Survey of a file: what a proposal needs, at a bounded cost.
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{
@@ -9,35 +9,36 @@ use cfo_numerics::TimeGrid;
 
 use crate::operator::Setting;
 
-/// Trajectories and snapshots of each that the spread of the values is measured on.
+/// Largest numbers of trajectories, and of intervals of each, whose speeds are measured.
 const SAMPLED: [usize; 2] = [64, 16];
 
-/// Trajectories whose parameters are compared.
+/// Largest number of trajectories whose parameters are compared.
 const COMPARED: usize = 1000;
 
-/// Times are uneven if a tenth of the intervals is longer than another tenth by this factor.
+/// Smallest ratio between long and short intervals of uneven times; a tenth of the intervals is longer, a tenth shorter.
 const UNEVEN: f64 = 3.0;
 
-/// A share of the velocity's variance below which state and time explain it.
+/// Largest unexplained share of the velocity's variance at which state and time explain the velocity.
 const EXPLAINED: f64 = 0.1;
 
-/// They follow the field if the correlation of their lengths with its speed is at most this: chance makes a tenth of it.
+/// Largest correlation of interval lengths with the speed of the field at which times follow the field. Random times have about a tenth of
+/// it.
 const FOLLOWING: f64 = -0.25;
 
-/// What was found.
+/// Properties of a file.
 pub(super) struct Survey {
     pub shape: FieldShape,
     pub periodic: Vec<bool>,
-    /// Names of the parameters, and whether any of them differs between trajectories.
+    /// Names of the parameters.
     pub parameters: Vec<String>,
     channels: Vec<String>,
     varying: bool,
-    /// For training: trajectories and their snapshots.
+    /// Number of training trajectories and of their snapshots.
     pub trajectories: usize,
     pub snapshots: usize,
     pub audit: SamplingAudit,
     pub dependence: Option<TimeDependence>,
-    /// Of each channel.
+    /// Noise of each channel.
     pub noise: Vec<ChannelNoise>,
     pub pace: Pace,
 }
@@ -74,7 +75,7 @@ impl Survey {
         })
     }
 
-    /// Whether the network is given parameters.
+    /// Returns whether PDE parameters are inputs of the network.
     pub fn conditioned(&self) -> bool {
         !self.parameters.is_empty() && self.varying
     }
@@ -85,7 +86,8 @@ impl Survey {
         Setting::new(self.shape, &self.periodic, conditions)
     }
 
-    /// Whether the network is given the time, and why. A single record says too little about the time: outside of it the network extrapolates.
+    /// Returns whether time is an input of the network, and the reason. One trajectory is little evidence: after its end the network
+    /// extrapolates in time.
     pub fn time(&self) -> (bool, String) {
         let is_single = self.trajectories == 1;
         let Some(found) = &self.dependence else {
@@ -116,14 +118,14 @@ impl Survey {
         }
     }
 
-    /// Warnings about the data themselves, which no choice in a recipe removes.
+    /// Returns warnings about the data that no choice of a recipe avoids.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = sampling_warnings(&self.audit, &self.noise, &self.channels);
         warnings.extend(self.undetermined());
         warnings
     }
 
-    /// A warning where a fit cannot predict the velocity.
+    /// Returns a warning if a fit cannot predict the velocity.
     fn undetermined(&self) -> Option<String> {
         let found = self.dependence.as_ref()?;
         let channels = found
@@ -149,7 +151,7 @@ impl Survey {
         ))
     }
 
-    /// The file in a sentence.
+    /// Returns a description of the file in one sentence.
     pub fn summary(&self) -> String {
         let sides: Vec<String> = self.shape.dimensions().iter().map(ToString::to_string).collect();
         let (last, space) = sides.split_last().map_or(("", &[][..]), |(last, space)| (last.as_str(), space));
@@ -162,7 +164,7 @@ impl Survey {
     }
 }
 
-/// Warns of times that are too sparse for any spline, and of channels that no spline suits.
+/// Returns warnings about times that are too sparse for any spline, and about channels that no spline suits.
 fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[String]) -> Vec<String> {
     let mut warnings = Vec::new();
     let noisy = noise.iter().any(ChannelNoise::matters);
@@ -183,10 +185,10 @@ fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[Str
     warnings
 }
 
-/// Warnings about the times of a file and channels that splines do not suit, at a bounded cost.
+/// Returns warnings about the times of a file and about channels that splines do not suit. The cost is bounded.
 ///
 /// # Errors
-/// If the file cannot be read where it is looked at.
+/// If the file cannot be read.
 pub fn warnings_of_file(file: &TrajectoryFile) -> Result<Vec<String>, DataError> {
     let deviation = deviation_of_file(file)?;
     let noise = noise_of_file(file, &deviation)?;
@@ -195,7 +197,7 @@ pub fn warnings_of_file(file: &TrajectoryFile) -> Result<Vec<String>, DataError>
     Ok(sampling_warnings(&audit, &noise, &channel_names(file.description())))
 }
 
-/// Names of the channels; numbers where the file has no names.
+/// Returns the names of the channels; numbers if the file has no names.
 fn channel_names(description: &Description) -> Vec<String> {
     let name = |channel: usize| {
         description.channel_names.get(channel).cloned().unwrap_or_else(|| channel.to_string())
@@ -203,7 +205,7 @@ fn channel_names(description: &Description) -> Vec<String> {
     (0..description.shape.channels).map(name).collect()
 }
 
-/// The trajectories that are fitted: what the file says, else the first 80 %.
+/// Returns the training trajectories: those of the file's split, or else the first 80 %.
 fn training(file: &TrajectoryFile) -> Vec<usize> {
     let marked: Vec<usize> = (0..file.len()).filter(|&i| file.split(i) == Some(Split::Train)).collect();
     if marked.is_empty() { (0..(file.len() * 4).div_ceil(5)).collect() } else { marked }
@@ -214,11 +216,11 @@ fn every(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(count.div_ceil(most).max(1))
 }
 
-/// How the snapshots lie in time.
+/// The distribution of the snapshots in time.
 pub(super) struct Pace {
-    /// The lengths of intervals below and above which a tenth of them lies.
+    /// Lengths of intervals: a tenth of all intervals is shorter than the first, and a tenth is longer than the second.
     pub intervals: [f64; 2],
-    /// Whether snapshots are closer where the field is faster, as the steps of an adaptive solver are.
+    /// Whether snapshots are denser where the field is faster, as the steps of an adaptive solver are.
     pub follows_the_field: bool,
 }
 
@@ -233,14 +235,14 @@ impl Pace {
         lengths.sort_by(f64::total_cmp);
         let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
         let [short, long] = [at(0.1), at(0.9)];
-        // Values are read only where there is something to tell.
+        // Values are read only if the times are uneven.
         let follows_the_field =
             long >= UNEVEN * short && correlation(&paces(file, &looked_at, deviation)?) <= FOLLOWING;
         Ok(Self { intervals: [short, long], follows_the_field })
     }
 }
 
-/// Logarithms of the length of some intervals and of the speed over them.
+/// Returns the logarithms of the lengths of some intervals and of the speeds over them.
 fn paces(
     file: &TrajectoryFile,
     looked_at: &[(usize, TimeGrid)],
@@ -259,12 +261,12 @@ fn paces(
             paces.push((length.ln(), 0.5 * square.ln() - length.ln()));
         }
     }
-    // What stands still has no speed.
+    // The logarithm of the speed of a constant field is not finite.
     paces.retain(|(length, speed)| length.is_finite() && speed.is_finite());
     Ok(paces)
 }
 
-/// Of pairs of numbers; 0 where one of them does not change.
+/// Returns the correlation of pairs of numbers; 0 if either is constant.
 fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let count = pairs.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;

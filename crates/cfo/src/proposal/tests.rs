@@ -1,4 +1,4 @@
-//! Proposals for files of each kind.
+//! Tests of proposals for files of each kind.
 
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
@@ -30,7 +30,7 @@ fn a_proposal_reads_back_as_its_recipe() {
     let proposal = proposed(&lorenz);
     let text = proposal.to_toml().unwrap();
     assert_eq!(Recipe::parse(&text, &[]).unwrap(), proposal.recipe, "{text}");
-    // Every line that sets a key says why.
+    // Every line that sets a key has a reason.
     for line in text.lines().filter(|line| line.contains(" = ")) {
         assert!(line.contains(" # "), "{line}");
     }
@@ -48,7 +48,7 @@ fn fields_get_networks_that_two_cores_train() {
     assert!((3_000..=6_000).contains(&proposal.recipe.train.steps));
 }
 
-/// Times that follow the speed of a field are told from times of their own and from equal ones, whatever the unit of time.
+/// Checks that times that follow the speed of a field are distinguished from random and from uniform times, for any unit of time.
 #[test]
 fn every_file_gets_a_solver_that_chooses_its_steps() {
     let follows = |place: fn(f64, &mut Philox) -> f64, unit: f64| {
@@ -57,7 +57,7 @@ fn every_file_gets_a_solver_that_chooses_its_steps() {
             let phase = random.uniform_between(0.0, 6.0);
             let mut times: Vec<f64> = (0..=80).map(|k| place(f64::from(k) / 80.0, &mut random)).collect();
             times.sort_by(f64::total_cmp);
-            // Fast at first, then a hundred times slower.
+            // Fast at first, later a hundred times slower.
             let state = |t: &f64| {
                 [(-60.0 * t).exp() + (phase + t).sin(), (-60.0 * t).exp() - 0.5 * (phase + t).cos()]
             };
