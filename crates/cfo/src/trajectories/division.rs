@@ -1,4 +1,4 @@
-//! Which trajectories, or which of their times, are for training, validation and test.
+//! Division of trajectories, or of their times, into training, validation and test.
 
 use std::path::Path;
 
@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::recipe::{Portions, Recipe};
 
 impl Trajectories {
-    /// A file, divided as a recipe divides it: by `data.split` and `data.shuffle` if they are set, else as the file says, else 80, 10 and
-    /// 10 %. With one or two trajectories and no word of a split, the last times of each are held out instead.
+    /// Opens a file and divides it with a recipe: by `data.split` and `data.shuffle` if they are set, or else by the split of the file.
+    /// Without either, 80 % of the trajectories are for training and 10 % each for validation and test. With one or two trajectories, the
+    /// last times of each are held out instead.
     ///
     /// # Errors
     /// If the file cannot be read or has fewer trajectories than the split asks for.
@@ -19,8 +20,8 @@ impl Trajectories {
         Self::open_with_parts(path)?.divided_by(recipe)
     }
 
-    /// A file to test a run on, divided as its training divides it, so that nothing is tested that was trained on. Where the run's split
-    /// does not fit the file, or its data were simulated, what the file says comes first.
+    /// Opens a file to test a run, divided as for its training, so that no test trajectory was trained on. The split of the file is used if
+    /// the run's split does not fit the file, or if the run's data were simulated.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -34,7 +35,7 @@ impl Trajectories {
         Ok(set)
     }
 
-    /// Divides the set as a recipe says; see [`Trajectories::open_by`].
+    /// Divides the set with a recipe; see [`Trajectories::open_by`].
     ///
     /// # Errors
     /// If there are fewer trajectories than the split asks for.
@@ -50,7 +51,7 @@ impl Trajectories {
         }
     }
 
-    /// Assigns parts in the order of the trajectories, or shuffled with a seed; trajectories beyond the portions are left out.
+    /// Assigns parts in the order of the trajectories, or shuffled with a seed. Trajectories beyond the portions are removed.
     pub(super) fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
         let count = self.trajectories.len();
         let parts = assign(count, portions.of(count)?, shuffle);
@@ -62,7 +63,7 @@ impl Trajectories {
         Ok(self)
     }
 
-    /// Every trajectory cut into three: its first times for training, then some for validation, the last for test.
+    /// Divides every trajectory: its first times are for training, the next for validation, the last for test.
     fn with_held_out_times(self) -> Self {
         let size = self.description.shape.len();
         let (mut trajectories, mut splits, mut origins) = (Vec::new(), Vec::new(), Vec::new());
@@ -89,7 +90,7 @@ impl Trajectories {
     }
 }
 
-/// The default part of each of `count` trajectories.
+/// Returns the default part of each of `count` trajectories.
 pub(super) fn by_default(count: usize) -> Vec<Split> {
     assign(count, default_counts(count), None).into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! Trajectories, split three ways: from a file, from a simulator, or from the user's own program.
+//! Sets of trajectories, split into training, validation and test. They come from a file, a simulator or the caller's program.
 
 mod division;
 mod part;
@@ -30,17 +30,17 @@ pub struct Trajectories {
     pub trajectories: Vec<Trajectory>,
     /// The part of each trajectory.
     pub splits: Vec<Split>,
-    /// Offset of all values, in memory and read later.
+    /// Offset of all values, in memory and in the file.
     offset: Offset,
-    /// Whether their source says which part each plays; else a recipe may say so.
+    /// Whether the split is that of the file or was set. If not, a recipe may define it.
     named: bool,
-    /// Where values are that are not in memory.
+    /// The file of the values that are not in memory.
     file: Option<Arc<TrajectoryFile>>,
-    /// What of the file, or of the trajectories first given, each is.
+    /// The origin of each trajectory in the file, or among the initial trajectories.
     origins: Vec<Origin>,
 }
 
-/// A trajectory's number in its source, and its first snapshot there.
+/// A trajectory's index in its source, and its first snapshot there.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     number: usize,
@@ -73,7 +73,7 @@ impl Trajectories {
         })
     }
 
-    /// Declares that the values are relative to an offset.
+    /// Sets the offset that the values are relative to.
     #[must_use]
     pub fn with_offset(self, offset: Offset) -> Self {
         Self { offset, ..self }
@@ -98,7 +98,7 @@ impl Trajectories {
         if found != needed {
             return Err(CfoError::BadData {
                 problem: format!("there are {found} parts for {needed} trajectories"),
-                hint: "say of each trajectory whether it trains, validates or tests".into(),
+                hint: "give one part per trajectory: training, validation or test".into(),
             });
         }
         Ok(Self { splits, named: true, ..self })
@@ -115,7 +115,7 @@ impl Trajectories {
     }
 
     /// Opens a file and reads values only when they are needed ([`Trajectories::trajectory`]), for files larger than memory. `split`
-    /// replaces the split of the file, in the order of the file.
+    /// replaces the split of the file, in the order of its trajectories.
     ///
     /// # Errors
     /// If the file cannot be read or has fewer trajectories.
@@ -127,7 +127,7 @@ impl Trajectories {
         }
     }
 
-    /// Opens a file with its own split.
+    /// Opens a file with the split that it defines.
     fn open_with_parts(path: &Path) -> Result<Self> {
         let file = TrajectoryFile::open(path)?;
         let count = file.len();
@@ -146,13 +146,13 @@ impl Trajectories {
         Ok(Self { description, trajectories, splits, offset, named, file, origins: origins(count) })
     }
 
-    /// Returns the origin of a trajectory: its number in the file or among the trajectories first given, and the range of its snapshots.
+    /// Returns the origin of a trajectory: its index in the file or among the initial trajectories, and the range of its snapshots.
     pub fn place(&self, index: usize) -> (usize, Range<usize>) {
         let Origin { number, first } = self.origins[index];
         (number, first..first + self.trajectories[index].times.len())
     }
 
-    /// A trajectory's number in the file, or among those first given.
+    /// Returns a trajectory's index in the file, or among the initial trajectories.
     pub(crate) fn number(&self, index: usize) -> usize {
         self.origins[index].number
     }
@@ -170,7 +170,7 @@ impl Trajectories {
         Ok(())
     }
 
-    /// Returns a trajectory with its values, which are read now if they are in the file.
+    /// Returns a trajectory with its values. Values that are in the file are read.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -184,7 +184,7 @@ impl Trajectories {
         Ok(Cow::Owned(trajectory))
     }
 
-    /// Some trajectories with their values, copied or read; the others stay where they are.
+    /// Returns some trajectories with their values, copied or read. The set is unchanged.
     fn read_trajectories(&self, chosen: &[usize]) -> Result<Vec<Trajectory>> {
         let whole = |&i: &usize| self.trajectory(i).map(Cow::into_owned);
         match self.is_sequential() {
@@ -198,10 +198,10 @@ impl Trajectories {
         self.file.is_some() && (0..self.trajectories.len()).any(|i| self.is_left(i))
     }
 
-    /// When the file was last changed that values are in: as of its opening, and now.
+    /// Returns the time of the last change of the file that holds values: when it was opened, and now.
     ///
     /// # Errors
-    /// If the file system does not answer.
+    /// If the file system returns an error.
     pub(crate) fn stamps(&self) -> Result<Option<[Stamp; 2]>> {
         match &self.file {
             Some(file) if self.is_in_file() => Ok(file.stamps()?),
@@ -209,29 +209,29 @@ impl Trajectories {
         }
     }
 
-    /// The file that the set was opened from.
+    /// Returns the path of the file that the set was opened from.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| file.path())
     }
 
-    /// Whether trajectories are cheap to read only one after another, in their order.
+    /// Returns whether trajectories are read efficiently only in their order.
     pub(crate) fn is_sequential(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_sequential())
     }
 
-    /// Whether the values of a trajectory are in the file alone.
+    /// Returns whether the values of a trajectory are in the file only.
     fn is_left(&self, index: usize) -> bool {
         self.file.is_some() && self.trajectories[index].values.is_empty()
     }
 
-    /// Some snapshots of a trajectory, one after another.
+    /// Returns some snapshots of a trajectory, flattened.
     pub(crate) fn frames(&self, index: usize, frames: &[usize]) -> Result<Vec<f32>> {
         let mut values = vec![0.0; frames.len() * self.description.shape.len()];
         self.frames_into(index, frames, &mut values)?;
         Ok(values)
     }
 
-    /// Puts some snapshots of a trajectory, one after another, into a place for just these.
+    /// Copies some snapshots of a trajectory to `out`, which must have exactly their size.
     ///
     /// # Errors
     /// If they cannot be read or are not finite.
@@ -277,7 +277,7 @@ impl Trajectories {
         Self::new(equation.description(), trajectories)
     }
 
-    /// Reads `file`, or else the file that the recipe names, or else simulates the system that the recipe names.
+    /// Reads `file`, or else the file that the recipe names; without either, simulates the system that the recipe names.
     ///
     /// # Errors
     /// If the recipe names no data, or they cannot be read or simulated.
@@ -299,7 +299,7 @@ impl Trajectories {
         }
     }
 
-    /// Splits the trajectories in their order into training, validation and test with these counts; the rest is left out.
+    /// Splits the trajectories, in their order, into training, validation and test with these counts. Further trajectories are removed.
     ///
     /// # Errors
     /// If there are fewer trajectories.
@@ -313,16 +313,16 @@ impl Trajectories {
         marked.filter(move |(_, own)| **own == split).map(|(one, _)| one)
     }
 
-    /// Refuses a set whose public fields were changed so that they contradict each other.
+    /// Checks the public fields of a set.
     ///
     /// # Errors
-    /// Then.
+    /// If they contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         let [count, splits, origins] = [self.trajectories.len(), self.splits.len(), self.origins.len()];
         if splits != count || origins != count {
             return Err(CfoError::BadData {
                 problem: format!(
-                    "the set has {count} trajectories, {splits} parts and had {origins} trajectories at first"
+                    "the set has {count} trajectories and {splits} parts, but it was created with {origins} trajectories"
                 ),
                 hint: "create another set with `Trajectories::new` and `Trajectories::with_splits`".into(),
             });
@@ -338,10 +338,10 @@ impl Trajectories {
     }
 }
 
-/// That a trajectory does not fit the description of its set.
+/// Returns the error for a trajectory that does not fit the description of its set.
 fn misfit(index: usize, error: &TrajectoryError) -> CfoError {
     CfoError::BadData {
         problem: format!("trajectory {index}: {error}"),
-        hint: error.hint().unwrap_or_else(|| "leave it out".into()),
+        hint: error.hint().unwrap_or_else(|| "remove the trajectory".into()),
     }
 }

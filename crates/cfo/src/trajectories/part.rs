@@ -1,4 +1,4 @@
-//! Some trajectories of a set: those that train, validate or test.
+//! Selections of the trajectories of a set, such as those for training, validation or test.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ impl Trajectories {
         self.split(Split::Test)
     }
 
-    /// Returns whether the file or a caller has set the split.
+    /// Returns whether the file or the caller defines the split.
     pub fn has_splits(&self) -> bool {
         self.named
     }
@@ -43,7 +43,7 @@ impl Trajectories {
     /// # Panics
     /// If a position is out of range.
     pub fn chosen(&self, indices: &[usize]) -> Part<'_> {
-        assert!(indices.iter().all(|&index| index < self.trajectories.len()), "there are fewer trajectories");
+        assert!(indices.iter().all(|&index| index < self.trajectories.len()), "a position is out of range");
         Part { set: self, indices: indices.to_vec() }
     }
 
@@ -70,7 +70,7 @@ impl Trajectories {
     }
 }
 
-/// Only where all values are in memory.
+/// Access to the values; all of them must be in memory.
 impl Held for Trajectories {
     fn description(&self) -> &Description {
         &self.description
@@ -114,12 +114,12 @@ impl<'a> Part<'a> {
         self
     }
 
-    /// Those at these places of it.
+    /// Selects the trajectories at these positions of the selection.
     pub(crate) fn at(&self, places: &[usize]) -> Self {
         Self { set: self.set, indices: places.iter().map(|&place| self.indices[place]).collect() }
     }
 
-    /// Refuses some trajectories of a set that contradicts itself.
+    /// Returns an error if the set contradicts itself.
     pub(crate) fn check(&self) -> Result<()> {
         self.set.check()
     }
@@ -139,7 +139,7 @@ impl<'a> Part<'a> {
         &self.indices
     }
 
-    /// Returns the number of each trajectory in its file, or among the trajectories first given.
+    /// Returns the index of each trajectory in its file, or among the initial trajectories.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.indices.iter().map(|&index| self.set.place(index).0)
     }
@@ -161,14 +161,14 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Those of this process, where several share the work: as many as each of the others has, or one more.
+    /// Selects the trajectories of this rank. The ranks have equal numbers of trajectories, or differ by one.
     pub(crate) fn own(&self) -> Self {
         let (rank, size) = job().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
         let start = |rank: usize| (rank * self.indices.len()).div_ceil(size);
         Self { set: self.set, indices: self.indices[start(rank)..start(rank + 1)].to_vec() }
     }
 
-    /// Returns consecutive selections with a number of trajectories each.
+    /// Returns consecutive selections of `size` trajectories each; the last may be smaller.
     pub(crate) fn portions(&self, size: usize) -> impl Iterator<Item = Self> {
         self.indices.chunks(size).map(|indices| Self { set: self.set, indices: indices.to_vec() })
     }

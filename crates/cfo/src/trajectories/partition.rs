@@ -3,10 +3,10 @@
 use cfo_data::Split;
 use cfo_numerics::Philox;
 
-/// Stream of the shuffle, apart from what else the data's seed is used for ("part" in ASCII).
+/// Random stream of the shuffle, separate from other uses of the data's seed ("part" in ASCII).
 const STREAM: u64 = 0x7061_7274 << 32;
 
-/// Returns the part of each of `count` trajectories, `None` for those left out: in their order, or shuffled with a seed.
+/// Returns the part of each of `count` trajectories, in their order or shuffled with a seed. Unused trajectories have `None`.
 pub(crate) fn assign(count: usize, counts: [usize; 3], shuffle: Option<u64>) -> Vec<Option<Split>> {
     let mut order: Vec<usize> = (0..count).collect();
     if let Some(seed) = shuffle {
@@ -23,14 +23,14 @@ pub(crate) fn assign(count: usize, counts: [usize; 3], shuffle: Option<u64>) -> 
     parts
 }
 
-/// 80 % for training, 10 % each for validation and test; one each at least if there are three.
+/// Returns 80 % for training and 10 % each for validation and test; at least one each if there are three trajectories.
 pub(crate) fn default_counts(count: usize) -> [usize; 3] {
     let held_out = (count / 10).max(usize::from(count > 2));
     [count.saturating_sub(2 * held_out), held_out.min(count), held_out.min(count)]
 }
 
-/// Snapshots of a trajectory for training, validation and test, one after another, where there are too few trajectories
-/// to hold any out: a tenth each for the last two, three at least. `None` if that leaves too few to train on.
+/// Returns the numbers of consecutive snapshots of a trajectory for training, validation and test, for sets with too few trajectories to
+/// hold any out. Validation and test get a tenth each, at least three. `None` if too few remain for training.
 pub(crate) fn held_out_times(frames: usize) -> Option<[usize; 3]> {
     let held_out = (frames / 10).max(3);
     (frames >= 5 * held_out).then(|| [frames - 2 * held_out, held_out, held_out])
