@@ -1,7 +1,8 @@
 //! The paper's systems: their simulators and recipes.
 //!
-//! The values live in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours; `SYSTEM-50.toml` and `SYSTEM-25.toml` for a half and a quarter of the times), which are compiled in: commands, tests
-//! and benchmarks that ask for a system here train what `cfo train recipes/NAME.toml` trains.
+//! The values are in `recipes/*.toml` (the paper's) and `recipes/ours/*.toml` (ours). `SYSTEM-50.toml` and `SYSTEM-25.toml` are for a half
+//! and a quarter of the times. The files are compiled in: commands, tests and benchmarks that use a system here train with the recipe of
+//! `cfo train recipes/NAME.toml`.
 
 use cfo_data::simulate::{self, Equation, ShallowWater, Variant};
 use serde::Serialize;
@@ -39,15 +40,15 @@ pub struct System {
     /// Note on errors for this system.
     pub caveat: Option<&'static str>,
     recipe: &'static str,
-    /// Absent where the paper leaves so much open that its recipe is ours.
+    /// `None` if the paper defines so little that its recipe is ours.
     ours: Option<&'static str>,
     equation: fn() -> Box<dyn Equation>,
 }
 
-/// The learning rate of a transformer in our recipes, which are made for the systems' own networks.
+/// The learning rate of a transformer in our recipes, whose rates are chosen for other networks.
 pub const OUR_TRANSFORMER_RATE: f64 = 3e-4;
 
-/// Both recipes of a system.
+/// Includes both recipes of a system.
 macro_rules! recipes {
     ($name:literal) => {
         (
@@ -123,12 +124,12 @@ impl System {
     }
 }
 
-/// A recipe that is compiled in.
+/// Parses a recipe that is compiled in.
 fn parsed(text: &str) -> Recipe {
     Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
 }
 
-/// Our recipes for a share of the times, by system.
+/// Our recipes for a part of the times, with their systems.
 const SPARSE: [(&str, &str); 4] = [
     ("diffusion-reaction", include_str!("../recipes/ours/diffusion-reaction-50.toml")),
     ("diffusion-reaction", include_str!("../recipes/ours/diffusion-reaction-25.toml")),
@@ -136,18 +137,18 @@ const SPARSE: [(&str, &str); 4] = [
     ("shallow-water", include_str!("../recipes/ours/shallow-water-25.toml")),
 ];
 
-/// Of the Kuramoto-Sivashinsky equation.
+/// Caveat of the Kuramoto-Sivashinsky equation.
 const OTHER_DATA: &str = "The paper does not describe its data, and they were not available. Ours start on the attractor, and lengths and time steps vary by 10 %, which is the most \
                           likely setting. The paper's errors are therefore errors on other trajectories.";
 
-/// The recipe of a method on a system.
+/// Includes the recipe of a method for a system.
 macro_rules! other {
     ($method:literal, $system:literal) => {
         ($method, $system, include_str!(concat!("../recipes/", $method, "/", $system, ".toml")))
     };
 }
 
-/// The paper's other methods, on the systems that it tries them on.
+/// The paper's other methods, on the systems for which the paper has them.
 const OTHERS: [(&str, &str, &str); 8] = [
     other!("conditional-flow-matching", "burgers"),
     other!("latent", "diffusion-reaction"),
@@ -159,7 +160,7 @@ const OTHERS: [(&str, &str, &str); 8] = [
     other!("pde-refiner", "shallow-water"),
 ];
 
-/// Of the radial dam break.
+/// Caveat of the radial dam break.
 const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break are distinct on 128 x 128 cells, so nearly every test trajectory is also a \
                                 training trajectory: the errors measure memorisation. All trajectories of `shallow-water-varied` are distinct.";
 
@@ -198,7 +199,7 @@ mod tests {
     use crate::operator::{OperatorConfig, Setting};
     use crate::recipe::{Budget, DataConfig, Normalize, TrainConfig};
 
-    /// What our recipe may change of the network: what it sees of time, and the function between layers.
+    /// Returns the network without the settings that our recipe may change: time input, activation and padding.
     fn sizes(recipe: &Recipe) -> OperatorConfig {
         let mut operator = recipe.operator.clone();
         operator.set_time(true);
@@ -210,7 +211,7 @@ mod tests {
         operator
     }
 
-    /// What is trained on, whatever the unit of its values.
+    /// Returns the data without the unit of their values.
     fn data(recipe: &Recipe) -> DataConfig {
         DataConfig { normalize: Normalize::Standard, ..recipe.data.clone() }
     }
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// A recipe for a share of the times may stop earlier, but sees no other data and has no larger network.
+    /// Checks that a recipe for a part of the times has the paper's data and network, and at most its steps and batch.
     #[test]
     fn our_recipes_of_a_share_of_the_times_have_the_papers_data_and_network_and_no_more_steps() {
         for (name, text) in SPARSE {
@@ -238,15 +239,15 @@ mod tests {
             assert_eq!((data(&paper), sizes(&paper)), (data(&ours), sizes(&ours)), "{name}");
             assert!(ours.total_steps() <= paper.train.steps && ours.train.batch <= paper.train.batch);
             assert_ne!(ours.train, system.recipe(Edition::Ours).train, "{name} has a recipe of its own");
-            // Other shares have none.
+            // There is no recipe for other shares.
             let other = system.recipe_at(Edition::Ours, 0.75);
             assert_eq!(other.data.keep_rate, 0.75);
             assert_eq!(other.train, system.recipe(Edition::Ours).train);
         }
     }
 
-    /// Other methods are compared with the paper's on the same data, in the same steps and batches, and, but for those whose network sees
-    /// another space, with the same network.
+    /// Checks that other methods have the paper's data, steps and batches. They have its network too, unless the network works in another
+    /// space.
     #[test]
     fn other_methods_have_the_same_data_network_steps_and_batch() {
         for (method, name, _) in OTHERS {
@@ -255,7 +256,7 @@ mod tests {
             assert_eq!(data(&paper), data(&other), "{method} {name}");
             if method == "latent" {
                 assert!(other.latent.wavelet.is_some());
-                // Our recipe in another space, with a network and a path for it.
+                // Our recipe with a latent space, and the network and path for it.
                 let mut ours = system.recipe(Edition::Ours);
                 (ours.path, ours.latent, ours.operator) =
                     (other.path.clone(), other.latent, other.operator.clone());
@@ -264,7 +265,7 @@ mod tests {
             } else {
                 assert_eq!(other.objective.name(), method);
             }
-            // The paper says nothing of its training there: one schedule for every method.
+            // The paper does not describe its training there. All methods have one schedule.
             if name == "kuramoto-sivashinsky" {
                 let precision = paper.train.precision;
                 assert_eq!(paper.train, TrainConfig { precision, ..other.train.clone() });
@@ -279,7 +280,7 @@ mod tests {
         assert!(SYSTEMS[0].recipe_by("latent").is_none());
     }
 
-    /// Rollouts of every recipe are those of the paper: one step of Runge and Kutta's method per snapshot, or as many as the recipe says.
+    /// Checks that rollouts of every recipe are those of the paper: one RK4 step per snapshot, or the recipe's number.
     #[test]
     fn recipes_roll_out_as_the_paper_does() {
         let ours = SYSTEMS

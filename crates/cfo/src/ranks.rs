@@ -7,7 +7,7 @@ use crate::error::{CfoError, Result};
 
 pub use cfo_ranks::{Identity, Launcher, Ranks, RanksError, join, require_joined, waited, world};
 
-/// The job, if there are other processes in it.
+/// Returns the job, or `None` if it has no other processes.
 pub(crate) fn job() -> Option<&'static Ranks> {
     world().filter(|ranks| ranks.size() > 1)
 }
@@ -67,21 +67,21 @@ pub fn from_all<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) ->
     all.iter().map(|text| serde_json::from_slice(text).map_err(|error| CfoError::Io(error.into()))).collect()
 }
 
-/// Refuses to go on where a rank has something else than rank 0.
+/// Returns an error if the value of any rank differs from that of rank 0.
 ///
 /// # Errors
-/// Which rank.
+/// Names that rank.
 pub(crate) fn require_same(what: &'static str, value: &str) -> Result<()> {
     job().map_or(Ok(()), |ranks| Ok(ranks.require_same(what, value)?))
 }
 
-/// Gives every rank what rank 0 keeps between the steps of a graph: weights, averages, the optimiser's tensors.
+/// Copies the tensors that rank 0 keeps between the steps of a graph to every rank: weights, EMA, the optimiser's tensors.
 ///
 /// # Errors
 /// If the device fails.
 pub(crate) fn share_weights(graph: &Graph, memory: &mut Memory) -> Result<()> {
     let Some(ranks) = job() else { return Ok(()) };
-    // A checkpoint may hold counters that a fresh memory lacks.
+    // A checkpoint may hold counters that do not exist in a new memory.
     let counters: Vec<String> = memory
         .names_where(|role| role == Role::Optimizer)
         .filter(|name| memory.value_type(name).is_ok_and(|kind| kind.element == Element::Index))
@@ -104,10 +104,10 @@ pub(crate) fn share_weights(graph: &Graph, memory: &mut Memory) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to go on where the weights of a rank are no longer those of rank 0.
+/// Returns an error if the weights of any rank differ from those of rank 0.
 ///
 /// # Errors
-/// Which rank, or that the device fails.
+/// Names that rank, or the device's error.
 pub(crate) fn check_weights(memory: &Memory) -> Result<()> {
     if job().is_none() {
         return Ok(());

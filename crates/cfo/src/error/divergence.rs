@@ -1,10 +1,10 @@
-//! What is known of a training or a rollout that diverged, and the advice that follows from it.
+//! Diagnosis of a training or a rollout that diverged, and the advice that follows.
 
 use std::fmt;
 
-/// Growth of the loss over its lowest value, or of the gradient over that of the step before, that makes the learning rate the cause.
+/// Growth at which the learning rate is the likely cause: of the loss over its lowest value, or of the gradient over the previous one.
 const GROWN: f64 = 10.0;
-/// Adam moves every weight by about the learning rate in each step, so that a rate above this ruins any network at once.
+/// A learning rate above this ruins any network in one step, because Adam changes every weight by about the learning rate per step.
 const STEEP_RATE: f64 = 0.1;
 /// Velocities above this multiple of their root mean square are errors of the data rather than motion.
 const SPIKE: f64 = 1e4;
@@ -26,7 +26,7 @@ pub struct Divergence {
     pub batch: Option<BatchSize>,
     /// The learning rate of the step that failed.
     pub rate: f64,
-    /// Whether an adaptive solver found no step size small enough; there is no loss then.
+    /// Whether an adaptive solver found no step size small enough. In this case there is no loss.
     pub no_step: bool,
 }
 
@@ -39,16 +39,16 @@ pub struct BatchSize {
     pub velocity: Option<f64>,
 }
 
-/// Where the fault most likely lies.
+/// The most likely cause of a divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// Numbers in the data, or the path through them.
     Data,
     /// The learning rate: losses or gradients grew.
     Rate,
-    /// The learning rate, as a solver found the network too steep.
+    /// The learning rate, since a solver found no step size small enough.
     Steep,
-    /// Nothing that was seen.
+    /// No known symptom.
     Unknown,
 }
 
@@ -59,7 +59,7 @@ impl Divergence {
             _ if self.no_step => Cause::Steep,
             Some(BatchSize { finite: false, .. }) => Cause::Data,
             Some(BatchSize { velocity: Some(velocity), .. }) if velocity > SPIKE => Cause::Data,
-            // No weight has moved before the first step.
+            // No weight has changed before the first step.
             _ if step <= 1 => Cause::Unknown,
             _ if self.rate > STEEP_RATE => Cause::Rate,
             _ if loss.is_finite() || grew(self.loss_before, self.lowest_loss) => Cause::Rate,
@@ -69,12 +69,12 @@ impl Divergence {
         }
     }
 
-    /// Whether a lower learning rate can help: no weight has moved before the first step.
+    /// Returns whether a lower learning rate can help. At the first step it cannot, because no weight has changed.
     pub(crate) fn depends_on_rate(&self, step: u32) -> bool {
         step > 1
     }
 
-    /// What to do next.
+    /// Returns advice on what to do next.
     pub(crate) fn hint(&self, step: u32, loss: f64, last_good: Option<&str>) -> String {
         let clip =
             if self.gradient[0].or(self.gradient[1]).is_some() { "" } else { " or set `train.clip = 1`" };
@@ -95,7 +95,7 @@ impl Divergence {
         }
     }
 
-    /// What happened, in words.
+    /// Returns a description of what happened.
     pub(crate) fn text(&self, step: u32, loss: f64) -> String {
         if self.no_step {
             return format!(
@@ -111,7 +111,7 @@ impl Divergence {
 }
 
 impl fmt::Display for Divergence {
-    /// What was seen, as the rest of a sentence.
+    /// Writes the observations as the rest of a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut facts = Vec::new();
         if let Some(loss) = self.loss_before {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// The learning rate is named where something grew, and nowhere else.
+    /// Checks that the advice names the learning rate only if the loss or the gradient grew.
     #[test]
     fn advice_follows_what_was_seen() {
         let quiet = seen();
@@ -217,9 +217,9 @@ mod tests {
             let hint = spike.hint(1476, f64::NAN, None);
             assert!(hint.contains("cfo inspect") && !hint.contains("learning_rate"), "{hint}");
         }
-        // At the first step no weight has moved yet.
+        // No weight has changed before the first step.
         assert!(!grown.hint(1, f64::NAN, None).contains("lower `train.learning_rate`"));
-        // Without clipping no gradient is known, and weights may be ruined by a single step.
+        // Without clipping the gradient is unknown, and a single step may ruin the weights.
         let at_once = Divergence { gradient: [None; 2], rate: 1e6, ..seen() };
         assert!(at_once.hint(2, f64::NAN, None).contains("lower `train.learning_rate`"));
         let unclipped = Divergence { gradient: [None; 2], ..grown };

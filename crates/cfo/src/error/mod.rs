@@ -13,7 +13,7 @@ pub(crate) use nearest::{near, nearest};
 
 /// The error of this crate's functions.
 ///
-/// The message tells what was found and what was needed, [`CfoError::hint`] what to do next.
+/// The message contains what was found and what was needed. [`CfoError::hint`] returns advice on what to do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CfoError {
@@ -34,7 +34,7 @@ pub enum CfoError {
     /// A key has a value out of range.
     #[error("`{key}`: {problem}")]
     InvalidKey {
-        /// Its path.
+        /// Key with its section.
         key: String,
         /// What is wrong.
         problem: String,
@@ -42,14 +42,14 @@ pub enum CfoError {
     /// A key has an unknown choice.
     #[error("`{key}`: unknown choice `{found}`; known are `{}`", known.join("`, `"))]
     UnknownChoice {
-        /// Its path.
+        /// Key with its section.
         key: String,
         /// What was found.
         found: String,
         /// The known choices.
         known: Vec<String>,
     },
-    /// The data cannot be used as asked.
+    /// The data do not suit the request.
     #[error("{problem}")]
     BadData {
         /// What was found and what was needed.
@@ -68,7 +68,7 @@ pub enum CfoError {
     RunBusy {
         /// The folder.
         folder: PathBuf,
-        /// Which process, on which machine.
+        /// Process and machine.
         holder: String,
     },
     /// The folder has no checkpoint, so it is not the folder of a run.
@@ -83,17 +83,17 @@ pub enum CfoError {
     /// The network cannot be built for the grid of the data.
     #[error("operator `{operator}` does not support {found}: {needed}")]
     BadGrid {
-        /// Which network.
+        /// Name of the network.
         operator: &'static str,
         /// The grid found.
         found: String,
-        /// What it takes.
+        /// Grids that the network supports.
         needed: String,
     },
     /// A file of a run is missing, damaged or of another version.
     #[error("{}: {problem}", path.display())]
     BadCheckpoint {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         problem: String,
@@ -105,7 +105,7 @@ pub enum CfoError {
         gibibytes(*available)
     )]
     BatchTooLarge {
-        /// The batch asked for.
+        /// Number of samples in the batch.
         batch: usize,
         /// Bytes that it needs.
         needed: u64,
@@ -119,11 +119,11 @@ pub enum CfoError {
         gibibytes(*available)
     )]
     NetworkTooLarge {
-        /// Trainable numbers.
+        /// Number of trainable parameters.
         parameters: usize,
-        /// Bytes that they need, with gradients and the state of the optimiser.
+        /// Number of bytes for weights, gradients and the state of the optimiser.
         needed: u64,
-        /// Bytes that there are.
+        /// Number of free bytes.
         available: u64,
     },
     /// The loss became NaN or infinite, or grew without bound.
@@ -133,19 +133,19 @@ pub enum CfoError {
         step: u32,
         /// The loss.
         loss: f64,
-        /// What else was seen.
+        /// Further observations.
         seen: Box<Divergence>,
-        /// The last checkpoint from before.
+        /// Name of the last checkpoint before the divergence.
         last_good: Option<String>,
     },
-    /// A rollout stopped before the last time asked for.
+    /// A rollout ended before the last requested time.
     #[error("the integration of trajectory {trajectory} {halt} after time {time}")]
     RolloutDiverged {
-        /// Which trajectory of those asked for.
+        /// Index of the trajectory in the request.
         trajectory: usize,
         /// The last time that was reached, in the user's units.
         time: f64,
-        /// Why it stopped.
+        /// Why it ended.
         halt: Halt,
     },
     /// A rollout was interrupted.
@@ -154,7 +154,7 @@ pub enum CfoError {
     /// Training was interrupted.
     #[error("interrupted at step {step}")]
     Interrupted {
-        /// The step reached.
+        /// The last completed step.
         step: u32,
     },
     /// An error of the operating system.
@@ -178,12 +178,12 @@ pub enum CfoError {
 }
 
 impl CfoError {
-    /// A key with a value out of range.
+    /// Creates an error for a key with an invalid value.
     pub(crate) fn invalid(key: &str, problem: impl Into<String>) -> Self {
         Self::InvalidKey { key: key.into(), problem: problem.into() }
     }
 
-    /// The engine's refusal of a training step, in terms of its batch.
+    /// Converts an error of the engine for a training step. Lack of memory is reported with the size of the batch.
     pub(crate) fn of_step(error: EngineError, batch: usize) -> Self {
         match error {
             EngineError::OutOfMemory { needed, available } => {
@@ -193,7 +193,7 @@ impl CfoError {
         }
     }
 
-    /// The engine's refusal to make room for a network's weights.
+    /// Converts an error of the engine for a network's weights. Lack of memory is reported with the number of parameters.
     pub fn of_network(error: EngineError, parameters: usize) -> Self {
         match error {
             EngineError::OutOfMemory { needed, available } => {
@@ -234,7 +234,7 @@ impl CfoError {
                 Some("choose another operator or other sizes under `[operator]`, or resample the data".into())
             }
             Self::BatchTooLarge { batch, needed, available } => {
-                // A plan grows with the batch; 5 % are left to what does not.
+                // Memory grows with the batch; 5 % are reserved for parts that do not.
                 let fits = (0.95 * *batch as f64 * *available as f64 / (*needed).max(1) as f64) as usize;
                 Some(match fits {
                     _ if fits >= *batch => {
@@ -267,7 +267,7 @@ impl CfoError {
         }
     }
 
-    /// Returns whether the input is at fault (exit code 2 of the command) and not the work itself (exit code 1).
+    /// Returns whether the input is wrong (exit code 2 of the command), rather than the work failed (exit code 1).
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Diverged { .. }

@@ -1,11 +1,11 @@
-//! The known word that is most similar to an unknown one.
+//! Search for the known word that is most similar to an unknown one.
 
-/// The nearest known word, if it is so near that it may be meant.
+/// Returns the known word with the fewest edits, if at most half of the letters differ.
 pub(crate) fn near<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     nearest(found, known).filter(|word| 2 * edits(found, word) <= found.len())
 }
 
-/// The known word with the fewest edits to the one found.
+/// Returns the known word with the fewest edits.
 pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().min_by_key(|word| edits(found, word))
 }
