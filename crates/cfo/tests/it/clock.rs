@@ -1,4 +1,4 @@
-//! Networks whose time does not run evenly, seen from the user's time.
+//! Networks with a clock, whose time is not uniform in the user's time.
 
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5};
@@ -8,10 +8,10 @@ use cfo_numerics::Philox;
 
 use crate::util::described;
 
-/// When trajectories begin.
+/// The start time of trajectories.
 const START: f64 = 3.0;
 
-/// Two components of which one decays a hundred times faster than the other.
+/// Returns trajectories of two components, one of which decays a hundred times faster than the other.
 fn transients(seed: u64, count: u64) -> Trajectories {
     let times: Vec<f64> = (0..=50).map(|i| START + f64::from(i) / 50.0).collect();
     let one = |i: u64| {
@@ -51,7 +51,7 @@ fn trained(keys: &[&str], steps: u32) -> Trained {
     training.fit(&transients(1, 100)).unwrap()
 }
 
-/// Mean error of predictions of new trajectories.
+/// Returns the mean error of predictions of new trajectories.
 fn error(trained: &Trained) -> f64 {
     let of = |one: &Trajectory| {
         let found = trained.predict(&one.values[..2], START, &one.times[1..]).unwrap();
@@ -60,15 +60,15 @@ fn error(trained: &Trained) -> f64 {
     transients(2, 20).trajectories.iter().map(of).sum::<f64>() / 20.0
 }
 
-/// A spline through a random quarter of the times misses the fast part, unless it follows the field's own time.
+/// Checks that a clock reduces the error on a random quarter of the times. Without one, a spline misses the fast part.
 #[test]
 fn a_transient_at_sparse_times_is_learnt_by_its_own_clock() {
     let [even, own] = [&[][..], &["path.clock=0.02"]].map(|keys| error(&trained(keys, 8000)));
-    // Half of it (0.040 and 0.079); other processors round otherwise.
+    // The ratio is one half (0.040 and 0.079); rounding differs between processors.
     assert!(own < 0.75 * even, "{own} by its own clock, {even} by an even one");
 }
 
-/// Whatever runs the network's time, velocities are slopes in the user's, also before and after the times of the data.
+/// Checks that velocities are slopes in the user's time with a clock, also before and after the times of the data.
 #[test]
 fn velocities_are_slopes_by_the_users_time() {
     let trained = trained(&["path.clock=0.05"], 200);
@@ -89,7 +89,7 @@ fn velocities_are_slopes_by_the_users_time() {
     }
 }
 
-/// Budgets, limits and tolerances are kept in the user's time, and all lead to the same solution.
+/// Checks that budgets, limits and tolerances apply to the user's time and all give the same solution.
 #[test]
 fn every_way_of_stepping_solves_the_same_equation() {
     let trained = trained(&["path.clock=0.02"], 200);
@@ -99,12 +99,12 @@ fn every_way_of_stepping_solves_the_same_equation() {
         trained.with_solver(Solver { budget, ..Solver::rk4() }).predict(&state, START, &times).unwrap()
     };
     let truth = by(Budget::StepAtMost(2e-4));
-    // No step is longer than asked for.
+    // No step is longer than the limit.
     assert!(truth.evaluations >= 4 * 6500, "{}", truth.evaluations);
     for budget in [Budget::StepPerOutput, Budget::StepAtMost(0.02), Budget::Evaluations(400)] {
         let found = by(budget);
         let error = relative_l2(&found.states, &truth.states);
-        // As few steps as an output has intervals follow the fast part to a thousandth.
+        // One step per interval of the data resolves the fast part to a thousandth.
         assert!(error < 3e-3, "{budget:?}: {error}");
     }
     for controller in
@@ -114,24 +114,24 @@ fn every_way_of_stepping_solves_the_same_equation() {
         let found = trained.with_solver(solver).predict(&state, START, &times).unwrap();
         let error = relative_l2(&found.states, &truth.states);
         assert!(error < 1e-3, "{error}");
-        // Six evaluations a step of which there are 130 at least.
+        // At least 130 steps, with six evaluations each.
         assert!(!controller.max_step.is_finite() || found.evaluations >= 6 * 130, "{}", found.evaluations);
     }
-    // There and back again.
+    // Forward and backward.
     let there = by(Budget::StepAtMost(2e-3));
     let back = trained.predict(there.state(0), times[0], &[START]).unwrap();
     assert!(relative_l2(back.state(0), &state) < 3e-3, "{:?}", back.states);
-    // A budget for the horizon is shared out by the network's time, in which steps are equal.
+    // A budget for the horizon is divided by the network's time, in which steps are equal.
     let share = |to: f64| {
         let solver = Solver { budget: Budget::EvaluationsPerHorizon(400), ..Solver::rk4() };
         trained.with_solver(solver).predict(&state, START, &[START + to]).unwrap().evaluations
     };
     assert_eq!(share(1.0), 400);
-    // ln 3 / ln 51 of it, in whole steps of four.
+    // A share of ln 3 / ln 51, in whole steps of four evaluations.
     assert!((100..120).contains(&share(0.04)), "{}", share(0.04));
 }
 
-/// A run remembers its clock, and goes on by it to the same bits.
+/// Checks that a run keeps its clock and is resumed bit-identically.
 #[test]
 fn a_run_goes_on_by_its_clock() {
     let (folder, set) = (tempfile::tempdir().unwrap(), transients(1, 20));
@@ -159,7 +159,7 @@ fn clocks_that_make_no_sense_are_refused() {
     let untimed = refused(&["path.clock=0.1", "operator.time=false"]);
     assert!(untimed.contains("path.clock") && untimed.contains("operator.time"), "{untimed}");
     assert!(refused(&["path.clock=0.1", "path.smoothing=auto"]).contains("path.smoothing"));
-    // What predicts snapshot after snapshot has no velocity whose time could run otherwise.
+    // An autoregressive model has no velocity and cannot have a clock.
     let steps = ["path.clock=0.1", "data.keep_rate=1.0", "objective.kind=autoregressive"];
     let even = trained(&steps[1..], 5);
     assert_eq!(trained(&steps, 5).model().scaling, even.model().scaling);

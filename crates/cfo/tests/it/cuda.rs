@@ -1,4 +1,4 @@
-//! Networks and training on a GPU against the CPU. Without a GPU each test says that it was skipped.
+//! Networks and training on a GPU compared with the CPU. Without a GPU each test prints that it was skipped.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,12 +9,12 @@ use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
 use cfo::training::TrainingStep;
 use cfo::{Recipe, Trajectories};
 
-/// The GPU, if there is one; says so otherwise.
+/// Returns the GPU, or prints that the test is skipped if there is none.
 fn device(test: &str) -> Option<Device> {
     match Device::Cuda(0).check() {
         Ok(()) => Some(Device::Cuda(0)),
         Err(error) => {
-            // Never captured, so that `.ci/run` can count what was skipped.
+            // Written directly to standard error, which the test harness does not capture, so that `.ci/run` can count skipped tests.
             let line = format!("test cuda::{test} ... skipped: {error}\n");
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             None
@@ -22,15 +22,15 @@ fn device(test: &str) -> Option<Device> {
     }
 }
 
-/// Precisions with the relative error that is asked of them, and the rounding of one operand.
+/// Precisions with their allowed relative error and the relative rounding error of one operand.
 const PRECISIONS: [(Precision, f64, f64); 3] = [
     (Precision::F32, 1e-5, 1.0 / (1 << 24) as f64),
     (Precision::Tf32, 1e-3, 1.0 / (1 << 11) as f64),
     (Precision::Bf16, 1e-2, 1.0 / (1 << 9) as f64),
 ];
 
-/// A network is a chain of roundings: so many times what rounding its inputs and weights once moves the exact result are
-/// allowed where that is more than the precision's own bound.
+/// Allowed error of a network, in multiples of the change of the exact result when inputs and weights are rounded once. It applies if it
+/// exceeds the precision's own bound.
 const ROUNDINGS: f64 = 8.0;
 
 fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
@@ -63,7 +63,7 @@ struct Built {
     graph: Graph,
     /// Velocity, loss, gradients.
     outputs: Vec<Node>,
-    /// Names and shapes of everything that it reads.
+    /// Names and shapes of all its inputs and parameters.
     tensors: Vec<(String, Shape)>,
 }
 
@@ -88,7 +88,7 @@ fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     Built { graph, outputs: [velocity, loss].into_iter().chain(gradients).collect(), tensors }
 }
 
-/// Velocity, loss and all gradients as three lists.
+/// Returns velocity, loss and all gradients as three lists.
 fn run(built: &Built, values: &[Vec<f64>], device: Device, precision: Precision) -> [Vec<f64>; 3] {
     let mut memory = Memory::new(device, precision).unwrap();
     for ((name, shape), values) in built.tensors.iter().zip(values) {
@@ -114,7 +114,7 @@ fn errors(found: &[Vec<f64>; 3], expected: &[Vec<f64>; 3]) -> [f64; 3] {
 #[test]
 fn networks_and_their_gradients_agree() {
     let Some(device) = device("networks_and_their_gradients_agree") else { return };
-    // Fresh inputs: the seed is the clock's.
+    // The seed is the clock's, so that inputs differ between runs.
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut random = Philox::new(seed, 0);
     let mut failures = Vec::new();
@@ -137,7 +137,7 @@ fn networks_and_their_gradients_agree() {
             let mut moved = [0.0_f64; 3];
             for _ in 0..3 {
                 let mut shake = |x: &f64| x * (1.0 + rounding * random.uniform_between(-1.0, 1.0));
-                // The time's code turns by a thousand: no precision rounds it.
+                // The time embedding multiplies by a thousand, so the time is not rounded here.
                 let shaken: Vec<Vec<f64>> = values
                     .iter()
                     .enumerate()
@@ -166,7 +166,7 @@ fn simulated(equation: &dyn Equation, count: usize) -> Trajectories {
     Trajectories::simulate(equation, count, 3, &AtomicBool::new(false)).unwrap()
 }
 
-/// Losses of the first steps, each read, and the weights at the end.
+/// Returns the losses of the first steps and the final weights.
 fn losses(recipe: &Recipe, set: &Trajectories, device: Device, steps: usize) -> (Vec<f64>, Vec<Vec<f32>>) {
     let mut prepared = TrainingStep::new(recipe, set, device).unwrap();
     prepared.initialize().unwrap();
@@ -185,7 +185,7 @@ fn losses(recipe: &Recipe, set: &Trajectories, device: Device, steps: usize) -> 
 #[test]
 fn losses_of_lorenz_and_burgers_agree() {
     let Some(device) = device("losses_of_lorenz_and_burgers_agree") else { return };
-    // The paper's rate and batch: ten times the rate lets rounding grow from step to step.
+    // The paper's rate and batch: at ten times the rate, rounding errors grow from step to step.
     let lorenz = "[operator]\nkind = \"mlp\"\n[train]\nbatch = 2048\nlearning_rate = 1e-4\n";
     let burgers =
         "[operator]\nkind = \"unet\"\nchannels = [16, 32]\n[train]\nbatch = 16\nlearning_rate = 1e-4\n";
@@ -205,7 +205,7 @@ fn losses_of_lorenz_and_burgers_agree() {
     }
 }
 
-/// Through the solver too, by steps that the host chooses and by equal ones, over more intervals than states are kept.
+/// Checks the neural ODE with adaptive and with equal steps, over more intervals than stored states.
 #[test]
 fn losses_of_neural_odes_agree() {
     let Some(device) = device("losses_of_neural_odes_agree") else { return };
@@ -221,7 +221,7 @@ fn losses_of_neural_odes_agree() {
         let (host, found) = (losses(&recipe, &set, Device::Cpu, 30).0, losses(&recipe, &set, device, 30).0);
         let worst = host.iter().zip(&found).map(|(a, b)| (b / a - 1.0).abs()).fold(0.0, f64::max);
         eprintln!("{keys:?}: losses differ by {:.3} % at most", 100.0 * worst);
-        // Single precision: of the steps chosen by an estimate that rounding touches, and of thirty updates.
+        // Rounding in single precision affects the step sizes and thirty updates.
         assert!(worst < 0.02, "{keys:?}: {worst}");
     }
 }
@@ -251,7 +251,7 @@ fn deterministic_runs_yield_the_same_bits() {
     }
 }
 
-/// Travelling waves on a plane of 32 x 32 points.
+/// Returns travelling waves on a plane of 32 x 32 points.
 pub fn planes(count: usize) -> Trajectories {
     use cfo::data::{Description, FieldShape, Trajectory};
     let shape = FieldShape::plane(32, 32, 2);
@@ -274,8 +274,8 @@ pub fn planes(count: usize) -> Trajectories {
     Trajectories::new(description, (0..count).map(trajectory).collect()).unwrap()
 }
 
-/// What is sampled, and what is rolled out in coefficients, comes out on a GPU as on the CPU: the same noise, the same graph. Training on the GPU
-/// draws the same batches and noise, so that a few steps end in nearly the same weights.
+/// Checks objectives with random numbers and latent spaces on a GPU against the CPU: graph and random numbers are equal. Training uses
+/// equal batches and noise, so that the weights after a few steps are nearly equal.
 #[test]
 fn samplers_and_latent_spaces_agree() {
     let Some(device) = device("samplers_and_latent_spaces_agree") else { return };
@@ -303,7 +303,7 @@ fn samplers_and_latent_spaces_agree() {
         });
         let error = norm(found.iter().zip(&host).map(|(a, b)| f64::from(a - b)))
             / norm(host.iter().map(|&value| f64::from(value)));
-        // Twenty steps of an optimiser that divides by small gradients amplify the last bits of single precision.
+        // Twenty steps of an optimiser that divides by small gradients amplify rounding errors of single precision.
         assert!(error < 1e-2, "{sets:?}: relative error {error:.2e}");
     }
 }

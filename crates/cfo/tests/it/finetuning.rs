@@ -1,4 +1,4 @@
-//! Fine-tuning through the solver: in one run or in two, it goes on from what was learnt and makes it better.
+//! Fine-tuning through the solver, in one run or in two: it continues from trained weights and reduces the error.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use cfo::{Recipe, Trained};
 
 use crate::util::{oscillators, recipe, trained};
 
-/// Flow matching for some steps, then fine-tuning for some.
+/// Returns a recipe with flow matching for `steps` steps, then fine-tuning for `tuning` steps.
 fn tuned(steps: u32, tuning: u32, keys: &[&str]) -> Recipe {
     let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     keys.extend([format!("finetune.steps={tuning}"), "data.keep_rate=0.5".into()]);
@@ -36,9 +36,9 @@ fn steps(run: &Path) -> Vec<u64> {
     lines.lines().map(step).collect()
 }
 
-/// Half of the snapshots are left, so that the path misses some of what happens between them: the solver's mismatch is a better teacher. Equal
-/// steps are short enough to follow the solution; what longer ones miss the network would learn to undo. Gradients that stop at each snapshot
-/// teach less, but more than lines from snapshot to snapshot do.
+/// Checks that fine-tuning reduces the error with half of the snapshots, where the path misses part of the solution. Equal steps must be
+/// short enough to resolve the solution, or the network learns to compensate the solver's error. Gradients that stop at each snapshot help
+/// less, but still more than linear paths.
 #[test]
 fn fine_tuning_makes_predictions_better() {
     let set = oscillators(60);
@@ -58,7 +58,8 @@ fn fine_tuning_makes_predictions_better() {
     }
 }
 
-/// Wherever a run stops, it ends in the same bits: in the first part, between both, in the second; and with fine-tuning added later.
+/// Checks that a run stopped at any step ends bit-identically: in the first part, between both parts, in the second, and with fine-tuning
+/// added later.
 #[test]
 fn a_run_with_fine_tuning_goes_on_where_it_stopped() {
     let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
@@ -76,7 +77,7 @@ fn a_run_with_fine_tuning_goes_on_where_it_stopped() {
     let mut streamed = whole.clone();
     streamed.data.stream = Some(true);
     assert!(kept(&trained(&streamed, &set, None, false).unwrap()) == expected, "streamed");
-    // What was tuned in one way does not go on in another.
+    // A run cannot be resumed with other keys of fine-tuning.
     let run = folder.path().join("2");
     for keys in [&["finetune.window=3"][..], &["train.steps=30", "finetune.window=2"]] {
         let mut longer = tuned(40, 60, &["finetune.window=2"]);
@@ -85,7 +86,7 @@ fn a_run_with_fine_tuning_goes_on_where_it_stopped() {
     }
 }
 
-/// The other way: a neural ODE that starts from the weights of a finished run begins where flow matching ended.
+/// Checks the alternative: a neural ODE that starts from the weights of a finished run of flow matching.
 #[test]
 fn a_second_run_goes_on_from_the_weights_of_the_first() {
     let (set, folder) = (oscillators(60), tempfile::tempdir().unwrap());
@@ -109,7 +110,7 @@ fn a_second_run_goes_on_from_the_weights_of_the_first() {
     assert!(error(&after) < error(&plain), "{} became {}", error(&plain), error(&after));
 }
 
-/// What would fail after all steps of flow matching is refused before the first, and leaves nothing behind.
+/// Checks that errors of the second part are reported before the first step and leave no folder.
 #[test]
 fn fine_tuning_that_does_not_suit_the_data_is_refused_at_once() {
     let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());

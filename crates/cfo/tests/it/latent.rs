@@ -1,4 +1,4 @@
-//! Training and rollout in wavelet coefficients, with errors where the data are.
+//! Training and rollouts in wavelet coefficients, with errors in the space of the data.
 
 use cfo::data::{Description, FieldShape, Trajectory};
 use cfo::engine::Device;
@@ -6,7 +6,7 @@ use cfo::operator::{Mlp, Unet};
 use cfo::recipe::{LatentConfig, LatentWavelet};
 use cfo::{Recipe, Trained, Training, Trajectories};
 
-/// Waves that travel and decay on a periodic line or plane, of random phases and sizes.
+/// Returns travelling and decaying waves on a periodic line or plane, with random phases and amplitudes.
 fn waves(count: usize, frames: usize, [height, width]: [usize; 2]) -> Trajectories {
     let wave = |i: usize| {
         let part = |k: usize| (0.3 + (i as f64 * 0.618 * (k + 1) as f64).fract(), (i * (k + 2)) as f64 * 2.4);
@@ -65,8 +65,8 @@ fn training(steps: u32, kind: &str, latent: LatentConfig) -> Training<'static> {
         .learning_rate(3e-3)
 }
 
-/// Every objective learns in coefficients: errors in the space of the data are a fifth of what stays where it is. Runs go on to the same bits,
-/// and are loaded as they were.
+/// Checks that every objective trains on coefficients: the error in the space of the data is a fifth of that of a constant prediction.
+/// Resumed and streamed runs must be bit-identical.
 #[test]
 fn every_objective_learns_in_coefficients_and_resumes() {
     let (data, folder) = (waves(48, 17, [1, 16]), tempfile::tempdir().unwrap());
@@ -79,11 +79,11 @@ fn every_objective_learns_in_coefficients_and_resumes() {
         ("pde-refiner", in_space(LatentWavelet::Haar, 2)),
         ("conditional-flow-matching", in_space(LatentWavelet::Daubechies4, 1)),
     ] {
-        // Whole trajectories of a plane of frames and points take a larger network; here only that they are made.
+        // Generation of whole trajectories needs a larger network; here only their shape is checked.
         if kind != "conditional-flow-matching" {
             let trained = training(600, kind, latent).fit(&data).unwrap();
             let error = trained.evaluate(data.test()).unwrap().relative_l2.mean;
-            assert!(5.0 * error < still, "{kind}: relative L2 {error}, of what stays where it is {still}");
+            assert!(5.0 * error < still, "{kind}: relative L2 {error}; of a constant prediction {still}");
         }
         let run = folder.path().join(kind);
         let start = &data.trajectories[0].values[..size];
@@ -99,7 +99,7 @@ fn every_objective_learns_in_coefficients_and_resumes() {
     }
 }
 
-/// The same with a second channel of another size, mean and course, on an axis with ends or without.
+/// Returns the data with a second channel of another size, mean and time course, on a periodic or bounded axis.
 fn with_channel(data: &Trajectories, periodic: bool) -> Trajectories {
     let mut description = data.description.clone();
     description.shape.channels = 2;
@@ -113,7 +113,8 @@ fn with_channel(data: &Trajectories, periodic: bool) -> Trajectories {
     Trajectories::new(description, data.trajectories.iter().map(doubled).collect()).unwrap()
 }
 
-/// A wavelet only turns the space of states, so that all coefficients of a channel have its units of values, changes and velocities.
+/// Checks that all coefficients of a channel have its units of values, changes and velocities, since a wavelet only rotates the space of
+/// states.
 #[test]
 fn coefficients_have_the_units_of_the_data() {
     let (line, plane) = (waves(12, 9, [1, 16]), waves(12, 9, [8, 16]));
@@ -126,18 +127,18 @@ fn coefficients_have_the_units_of_the_data() {
             [in_users(&scaling.change), in_users(&scaling.velocity), deviation.clone()]
         };
         let states = units(LatentConfig::default());
-        assert!(states.iter().all(|of| of[1] / of[0] != 1.0), "channels that can be told apart: {states:?}");
+        assert!(states.iter().all(|of| of[1] / of[0] != 1.0), "channels with different units: {states:?}");
         for (wavelet, levels) in [LatentWavelet::Haar, LatentWavelet::Daubechies4]
             .into_iter()
             .flat_map(|wavelet| (1..=wavelets).map(move |levels| (wavelet, levels)))
         {
             let found = units(in_space(wavelet, levels));
-            // Filters of four taps have ends, where a mean does not vanish from the details: what changes is turned all the same.
+            // At ends, filters of four taps have details with a mean. Only the units of changes and velocities are then equal.
             let ends = wavelet == LatentWavelet::Daubechies4 && !data.description.periodic[0];
             for (of_states, of_coefficients) in states.iter().zip(&found).take(if ends { 2 } else { 3 }) {
                 assert!(of_coefficients.len() > of_states.len());
                 for (unit, of_channel) in of_coefficients.iter().zip(of_states.iter().cycle()) {
-                    // Sums of squares of numbers in single precision whose mean is twice their deviation.
+                    // Sums of squares in single precision; the mean of the values is twice their deviation.
                     assert!(
                         (unit / of_channel - 1.0).abs() < 1e-4,
                         "{wavelet:?}, {levels}: {unit} {of_states:?}"
@@ -148,7 +149,7 @@ fn coefficients_have_the_units_of_the_data() {
     }
 }
 
-/// A plane by a U-Net on half of its sides; the velocity and the product with its derivative are those of the data's space.
+/// Checks a U-Net on a plane with halved sides. Velocity and vector-Jacobian product must be those of the space of the data.
 #[test]
 fn planes_are_learnt_and_velocities_come_back() {
     let data = waves(24, 9, [8, 16]);
@@ -162,7 +163,7 @@ fn planes_are_learnt_and_velocities_come_back() {
     assert_eq!(trained.model().setting.field, [4, 8, 4]);
     assert_eq!(trained.model().shape(), data.description.shape);
     let (error, still) = (trained.evaluate(data.test()).unwrap().relative_l2.mean, persistence(&data));
-    assert!(5.0 * error < still, "relative L2 {error}, of what stays where it is {still}");
+    assert!(5.0 * error < still, "relative L2 {error}; of a constant prediction {still}");
 
     let state = &data.trajectories[1].values[..128];
     let velocity = trained.velocity(state, 0.3).unwrap();
@@ -170,7 +171,7 @@ fn planes_are_learnt_and_velocities_come_back() {
     let moved: Vec<f32> = state.iter().zip(&velocity).map(|(u, v)| u + step * v).collect();
     let found = trained.predict(state, 0.3, &[0.3 + f64::from(step)]).unwrap();
     for (moved, found) in moved.iter().zip(found.state(0)) {
-        // A step of a thousandth is off by its square.
+        // A step of a thousandth has an error of its square.
         assert!((moved - found).abs() < 2e-4, "{moved} {found}");
     }
     let vector: Vec<f32> = (0..128).map(|i| (i as f32 * 0.7).sin()).collect();

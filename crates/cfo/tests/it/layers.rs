@@ -1,9 +1,9 @@
-//! The layers of the crate: each uses only those above it in the list.
+//! The layers of the crate. Each module uses only modules of its layer or of lower ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Top-level modules from bottom to top. Models have objectives, and objectives append the networks of models: they are one layer.
+/// Top-level modules from bottom to top. Models and objectives are one layer: models have objectives, which append the networks of models.
 const LAYERS: [&[&str]; 12] = [
     &["error"],
     &["ranks"],
@@ -26,14 +26,14 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     rust.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// The text without comments and without its module of tests.
+/// Returns source text without comments and without its module of tests.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The modules after `crate::`, in paths and in the braces of `use crate::{...}`.
+/// Returns the modules after `crate::`, in paths and in the braces of `use crate::{...}`.
 fn modules(code: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut word = |text: &str| {

@@ -1,4 +1,4 @@
-//! What a trained operator can do.
+//! Accuracy of trained operators.
 
 use std::sync::atomic::AtomicBool;
 
@@ -38,8 +38,8 @@ fn irregular_ragged_data_are_learnt_and_every_solver_agrees() {
     }
 }
 
-/// Data on a circle say nothing of the states beside it. With noise that fades, such a state is led onto the circle and goes round with the data;
-/// with noise that does not, it stays beside it.
+/// Checks noise with decay on data on a circle, which do not define the field beside it. With decay, a state beside the circle approaches
+/// it and rotates with the data. Without decay, it remains beside the circle.
 #[test]
 fn fading_noise_leads_back_to_the_data() {
     let times: Vec<f64> = (0..31).map(|k| 0.1 * f64::from(k)).collect();
@@ -53,17 +53,17 @@ fn fading_noise_leads_back_to_the_data() {
         (recipe.path.noise.amplitude, recipe.path.noise.exponent, recipe.path.noise.decay) = (0.05, 0, decay);
         let trained = trained(&recipe, &set, None, false).unwrap();
         let end = integrate(&trained, RK4, (0.0, vec![1.06, 0.0]), 2.5, 50);
-        // A tenth of a radian is what the noise leaves of the angle, off the circle and on it.
+        // Noise limits the accuracy of the angle to a tenth of a radian, on the circle and beside it.
         let turned = f64::from(end[1]).atan2(f64::from(end[0]));
         assert!((turned - 2.5).abs() < 0.1, "decay {decay}: turned by {turned} instead of 2.5");
         f64::from(end[0]).hypot(f64::from(end[1]))
     };
-    // Full decay would leave nothing after 2.5 units of time; a network of 800 steps pulls some way less far from the circle.
+    // Full decay would remove the distance after 2.5 units of time; after 800 steps, the network reduces it by less.
     let [kept, led] = [0.0, 30.0].map(radius);
     assert!((led - 1.0).abs() < 0.25 * (kept - 1.0).abs(), "radius {kept} without decay, {led} with it");
 }
 
-/// States at the end of an integration in so many steps.
+/// Returns the states at the end of an integration in `steps` steps.
 fn integrate(trained: &Trained, tableau: Tableau, from: (f64, Vec<f32>), to: f64, steps: usize) -> Vec<f32> {
     let times: Vec<f64> = (1..=steps).map(|i| from.0 + (to - from.0) * i as f64 / steps as f64).collect();
     let solver = Solver { tableau, budget: Budget::StepPerOutput };
@@ -88,8 +88,8 @@ fn forward_then_backward_returns_to_the_start() {
     }
 }
 
-/// Trajectories of the Kuramoto-Sivashinsky equation differ in length and time step: its recipe tells the network both, so that
-/// it can be trained to predict the next snapshot too; a network that is not told the step is refused.
+/// Checks that the recipe of the Kuramoto-Sivashinsky equation has length and time step, which differ between trajectories, as inputs. An
+/// autoregressive model without the step as a parameter is refused.
 #[test]
 fn lengths_and_steps_are_told_to_the_network() {
     let equation = KuramotoSivashinsky {

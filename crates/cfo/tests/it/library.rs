@@ -1,4 +1,4 @@
-//! The library as its users see it: operators and objectives of their own, models that are saved and loaded, the examples.
+//! The public library: user-defined operators and objectives, saved and loaded models, the examples.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Operator for Matrix {
     }
 }
 
-/// Flow matching by absolute errors, on a network that sees the state twice.
+/// Flow matching with absolute errors, on a network with two copies of the state as input.
 struct Absolute;
 
 impl Objective for Absolute {
@@ -103,20 +103,20 @@ fn training(steps: u32) -> Training<'static> {
     Training::new(Matrix).device(Device::Cpu).steps(steps).batch(64).learning_rate(2e-2)
 }
 
-/// What the crate does not know is trained, saved, loaded, resumed and integrated like what it knows.
+/// Checks that a user-defined operator and objective are trained, saved, loaded, resumed and integrated.
 #[test]
 fn operators_and_objectives_of_ones_own_go_the_whole_way() {
     let (data, folder) = (oscillators(40), tempfile::tempdir().unwrap());
     let run = folder.path().join("run");
     let trained = training(400).objective(Absolute).folder(&run).fit(&data).unwrap();
     let error = trained.evaluate(data.test()).unwrap().relative_l2.mean;
-    // Predicting that nothing changes has an error of about 1.
+    // The error of a constant prediction is about 1.
     assert!(error < 0.1, "relative L2 {error}");
     let loader = || Trained::loader(&run).device(Device::Cpu);
     let loaded = loader().operator(Matrix).objective(Absolute).load().unwrap();
     let predict = |trained: &Trained| trained.predict(&[0.7, -0.3], 0.2, &[0.0, 0.1, 1.7, 2.9]).unwrap();
     assert_eq!(predict(&loaded), predict(&trained));
-    // Its name is asked for, and no other serves.
+    // Loading requires the operator with the right name.
     let refused = loader().load().unwrap_err();
     assert!(
         refused.to_string().contains("`matrix`") && refused.hint().unwrap().contains("loader"),
@@ -126,7 +126,7 @@ fn operators_and_objectives_of_ones_own_go_the_whole_way() {
     assert!(refused.to_string().contains("not with `other`"), "{refused}");
     let refused = loader().operator(Matrix).load().unwrap_err();
     assert!(refused.to_string().contains("`absolute`"), "{refused}");
-    // It goes on to the same bits. The first part has a validation of its own, which may be the best one.
+    // A resumed run is bit-identical. The first part also validates at its end, and its weights may be the best.
     let whole = training(450).objective(Absolute).latest(true).fit(&data).unwrap();
     let resumed =
         training(450).objective(Absolute).folder(&run).resume(true).latest(true).fit(&data).unwrap();
@@ -179,14 +179,14 @@ fn a_saved_model_is_the_same_model() {
     let state = [0.4, -1.0, 0.1, 0.2];
     let times = [0.05, 0.3, 2.0];
     assert_eq!(loaded.predict(&state, 0.0, &times).unwrap(), trained.predict(&state, 0.0, &times).unwrap());
-    // A model that was saved goes on as one that was never put down.
+    // A saved model is resumed like one that was not saved.
     let on = |training: Training<'_>| training.device(Device::Cpu).steps(160).fit(&data).unwrap();
     let resumed = on(Training::from_recipe(loaded.recipe()).folder(&run).resume(true));
     let whole = on(Training::from_recipe(loaded.recipe()));
     assert_eq!(resumed.predict(&state, 0.0, &times).unwrap(), whole.predict(&state, 0.0, &times).unwrap());
 }
 
-/// Times on both sides of the start are found as by two requests; several states as one by one.
+/// Checks predictions on both sides of the start against two requests, and several states against single ones.
 #[test]
 fn predictions_run_both_ways_and_side_by_side() {
     let data = oscillators(20);
@@ -217,11 +217,11 @@ fn predictions_run_both_ways_and_side_by_side() {
         let refused = trained.predict(states, start, times).unwrap_err();
         assert!(refused.to_string().contains(said), "{refused}");
     }
-    // In any order, and repeated.
+    // Unordered and repeated times.
     let mixed = trained.predict(&state, start, &[1.4, 0.2, 2.0, 1.0, 1.4, 0.7]).unwrap();
     let expected: Vec<f32> = [3, 0, 4, 2, 3, 1].into_iter().flat_map(|i| both.state(i)).copied().collect();
     assert_eq!(mixed.states, expected);
-    // A budget for the horizon is shared out; one for the way is not.
+    // A budget for the horizon is divided between both directions; a budget for one integration is not.
     let solver = |budget| Solver { budget, ..Solver::rk4() };
     let evaluations = |budget, to: f64| {
         trained.with_solver(solver(budget)).predict(&state, 0.0, &[to]).unwrap().evaluations
@@ -231,12 +231,12 @@ fn predictions_run_both_ways_and_side_by_side() {
     assert_eq!(evaluations(cfo::Budget::Evaluations(80), 0.5 * horizon), 80);
 }
 
-/// The velocity is the slope of short predictions, and its derivative that of the velocity.
+/// Checks the velocity against the slope of short predictions, and its derivative against differences of velocities.
 #[test]
 fn the_learned_field_and_its_derivative_are_functions() {
     let lorenz = Lorenz { frames: 41, horizon: 0.4, ..Lorenz::default() };
     let data = Trajectories::simulate(&lorenz, 12, 3, &false.into()).unwrap();
-    // Codes of the time have high frequencies, over which a slope says nothing.
+    // The time embedding has high frequencies, for which such a slope is not accurate.
     let mlp = Mlp { hidden: vec![24], activation: cfo::operator::MlpActivation::Silu, time: false.into() };
     let training = Training::new(mlp).device(Device::Cpu).steps(100).batch(64).learning_rate(1e-3);
     let trained = training.fit(&data).unwrap();
@@ -270,11 +270,11 @@ fn the_learned_field_and_its_derivative_are_functions() {
     let twice: Vec<f32> = state.into_iter().chain(state).collect();
     assert_eq!(trained.velocity(&twice, time).unwrap(), [velocity.clone(), velocity].concat());
     assert!(trained.vector_jacobian(&state, time, &vector[..2]).is_err());
-    // Each state at its own time, in a batch that is not a power of two.
+    // Each state has another time, in a batch whose size is not a power of two.
     let times = [0.01, 0.05, 0.17];
     let each = trained.velocity_each(&state.repeat(3), &times).unwrap();
     let alone: Vec<f32> = times.iter().flat_map(|&time| trained.velocity(&state, time).unwrap()).collect();
-    // A product of several rows is not rounded as that of one.
+    // A product of several rows has other rounding errors than that of one.
     let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()));
     assert!(near(&each, &alone), "{each:?} {alone:?}");
     let product = trained.vector_jacobian_each(&state.repeat(3), &times, &vector.repeat(3)).unwrap();
@@ -283,7 +283,7 @@ fn the_learned_field_and_its_derivative_are_functions() {
     assert!(trained.velocity_each(&state.repeat(3), &times[..2]).is_err());
 }
 
-/// Threads may share a model.
+/// Checks that threads can share a model.
 #[test]
 fn a_model_is_shared_between_threads() {
     fn is_shared<T: Send + Sync>(_: &T) {}
@@ -305,7 +305,7 @@ fn a_model_is_shared_between_threads() {
     assert_eq!(trained.predict_each(&request, &Watch::default()).unwrap().states, [Vec::<f32>::new()]);
 }
 
-/// Some trajectories of a set are a set of their own, with the numbers that they had.
+/// Checks that a selection of trajectories is a set with the original indices.
 #[test]
 fn a_subset_keeps_parts_and_numbers() {
     let lorenz = Lorenz { frames: 5, horizon: 0.2, ..Lorenz::default() };

@@ -1,4 +1,4 @@
-//! Learning, resuming and integrating, end to end on small systems.
+//! End-to-end tests of training, resuming and integration on small systems.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod clock;

@@ -1,4 +1,4 @@
-//! Training through a solver: its gradients are those of the loss, it learns, it goes on where it stopped.
+//! Training through a solver: correctness of gradients, accuracy, and resumed runs.
 
 use std::cell::RefCell;
 
@@ -12,14 +12,14 @@ use cfo::{Recipe, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
 
-/// The recipe of a few small steps with these keys of the objective.
+/// Returns the recipe of a short training with these keys of the objective.
 fn neural_ode(steps: u32, keys: &[&str]) -> Recipe {
     let mut all: Vec<String> = vec!["objective.kind=neural-ode".into()];
     all.extend(keys.iter().map(|key| (*key).to_owned()));
     Recipe::parse(&recipe(steps).to_toml().unwrap(), &all).unwrap()
 }
 
-/// How far it is from the first snapshot to the others, relative to them: the error of predicting that nothing changes.
+/// Returns the error of a constant prediction: the distance from the first snapshot to the others, relative to them.
 fn persistence(set: &Trajectories) -> f64 {
     let errors = set.part(cfo::data::Split::Test).map(|(_, trajectory)| {
         let size = trajectory.values.len() / trajectory.times.len();
@@ -33,7 +33,7 @@ fn persistence(set: &Trajectories) -> f64 {
     errors.iter().sum::<f64>() / errors.len() as f64
 }
 
-/// A step in double precision whose weights stay where they are.
+/// A training step in double precision that does not change the weights.
 struct Fixed {
     prepared: TrainingStep,
     step: cfo::training::CompiledStep,
@@ -67,7 +67,7 @@ impl Fixed {
         self.names.iter().map(|name| self.prepared.memory.read_f64(name).unwrap()).collect()
     }
 
-    /// The loss of the first batch at these weights.
+    /// Returns the loss of the first batch at these weights.
     fn loss(&mut self, weights: &[Vec<f64>]) -> f64 {
         let memory = &mut self.prepared.memory;
         for (name, values) in self.names.iter().zip(weights) {
@@ -78,7 +78,7 @@ impl Fixed {
         self.step.loss().unwrap()
     }
 
-    /// The gradient at the first step: Adam's first moment is a tenth of it.
+    /// Returns the gradient at the first step, from Adam's first moment, which is a tenth of it.
     fn gradient(&mut self) -> Vec<Vec<f64>> {
         let weights = self.weights();
         self.loss(&weights);
@@ -88,8 +88,8 @@ impl Fixed {
     }
 }
 
-/// Differences of the loss along random directions are the gradient's, through one interval and several, by chosen and by equal steps,
-/// with every state stored and with many recomputed. Tolerances are tight, so that the choice of steps, which is not differentiated, hardly matters.
+/// Checks the gradient against differences of the loss along random directions: over one interval and several, with adaptive and equal
+/// steps, and with stored and recomputed states. Tolerances are tight, because the choice of steps is not differentiated.
 #[test]
 fn gradients_agree_with_central_differences() {
     let (set, tight) = (oscillators(10), ["objective.solver.rtol=1e-11", "objective.solver.atol=1e-13"]);
@@ -128,7 +128,7 @@ fn gradients_agree_with_central_differences() {
                 let pairs = weights.iter().zip(&direction);
                 pairs.map(|(w, d)| w.iter().zip(d).map(|(w, d)| w + by * d).collect()).collect()
             };
-            // The cube of this and the rounding of the loss divided by it are both far below 1e-6.
+            // The cube of this number and the rounding error of the loss divided by it are both far below 1e-6.
             let by = 1e-5;
             let difference = (fixed.loss(&moved(by)) - fixed.loss(&moved(-by))) / (2.0 * by);
             let product: f64 =
@@ -139,13 +139,13 @@ fn gradients_agree_with_central_differences() {
     }
 }
 
-/// Steps in training are the host integrator's, for every method that estimates its error: as many, as many rejected, and with the states
-/// that the loss is made of. Loose tolerances, so that a wrong slope at the start of a step shows.
+/// Checks the steps in training against the host's integrator, for every method that estimates its error. Numbers of steps and rejections
+/// are equal, and so are the states in the loss. Tolerances are loose, so that a wrong slope at the start of a step is visible.
 #[test]
 fn adaptive_training_takes_the_hosts_steps() {
     let set = oscillators(10);
     for tableau in Tableau::ALL.into_iter().filter(Tableau::estimates_error) {
-        // The interval between snapshots is a few steps long for each method.
+        // The interval between snapshots takes a few steps with each method.
         let rtol = 10.0_f64.powi(-2 * tableau.error_order as i32);
         let keys = [
             format!("objective.solver={}", tableau.name),
@@ -174,7 +174,7 @@ fn adaptive_training_takes_the_hosts_steps() {
     }
 }
 
-/// The loss of the one window that the latest step drew, by the host's integrator.
+/// Returns the loss of the one window in the latest batch, from the host's integrator.
 fn on_host(prepared: &mut TrainingStep, tableau: Tableau, rtol: f64) -> (f64, Solution) {
     let model = prepared.model.clone();
     let memory = &mut prepared.memory;
@@ -208,7 +208,7 @@ fn on_host(prepared: &mut TrainingStep, tableau: Tableau, rtol: f64) -> (f64, So
     (squares / targets.len() as f64, solution)
 }
 
-/// Without gradients through time the loss is the same, and its gradient another.
+/// Checks that without gradients through time the loss is equal and the gradient differs.
 #[test]
 fn gradients_may_stop_at_each_snapshot() {
     let set = oscillators(10);
@@ -224,7 +224,7 @@ fn gradients_may_stop_at_each_snapshot() {
     }
 }
 
-/// Equal steps are recomputed in the backward pass: more of them need hardly more memory.
+/// Checks that more equal steps need little more memory, since they are recomputed in the backward pass.
 #[test]
 fn more_equal_steps_need_hardly_more_memory() {
     let set = oscillators(10);
@@ -243,11 +243,11 @@ fn a_neural_ode_learns_at_irregular_times() {
     for keys in [&["objective.window=2"][..], &["objective.solver=rk4", "objective.solver.steps=2"]] {
         let error = trained(&neural_ode(300, keys), &set, None, false).unwrap().evaluate(set.test()).unwrap();
         let error = error.relative_l2.mean;
-        assert!(error < limit, "{keys:?}: {error}, and nothing learnt {}", 5.0 * limit);
+        assert!(error < limit, "{keys:?}: {error}; of a constant prediction {}", 5.0 * limit);
     }
 }
 
-/// All that training keeps.
+/// Returns all stored tensors of a training.
 fn kept(trained: &cfo::Trained) -> Vec<Vec<f32>> {
     trained.with_memory(|memory| {
         let names = memory.names_where(|role| role.is_network() || role == Role::Optimizer);
@@ -262,7 +262,7 @@ fn a_neural_ode_goes_on_where_it_stopped() {
     let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
     for (number, keys) in [&["objective.window=2"][..], &["objective.solver=rk4"]].into_iter().enumerate() {
         let (whole, half) = (neural_ode(40, keys), neural_ode(20, keys));
-        // The schedule knows the number of steps.
+        // The learning rate must not depend on the number of steps.
         let constant = |mut recipe: Recipe| {
             recipe.train.schedule = Default::default();
             recipe
@@ -304,7 +304,8 @@ fn what_a_neural_ode_cannot_take_is_refused() {
     assert!(text.contains("64 states kept at most"), "{text}");
 }
 
-/// The shipped recipes are the paper's, but for what is trained. On Kuramoto-Sivashinsky tolerances would take hours: its steps are equal.
+/// Checks that the recipes differ from the paper's only in the training. On Kuramoto-Sivashinsky the steps are equal, because adaptive
+/// steps would take hours.
 #[test]
 fn the_recipes_of_neural_odes_are_those_of_their_systems() {
     let by = |method| ThroughSolver { solver: Integration::by(method), ..ThroughSolver::default() };

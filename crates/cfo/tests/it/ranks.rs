@@ -1,4 +1,4 @@
-//! A rank that computes wrongly: its weights are no longer those of the others.
+//! A rank that computes wrong results, so that its weights differ from those of the others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use cfo::ranks::{join, world};
 
 use crate::util::oscillators;
 
-/// Names the folder of a run to the processes of a job.
+/// The environment variable with the folder of a run, for the processes of a job.
 const FOLDER: &str = "CFO_TEST_RANKS_FOLDER";
 
-/// A matrix beside another one, which rank 1 changes by itself at every step.
+/// A matrix plus another one, which rank 1 changes at every step.
 struct Drifting;
 
 impl Operator for Drifting {
@@ -35,7 +35,7 @@ impl Operator for Drifting {
     }
 }
 
-/// What each process of the job below does; nothing where there is no job.
+/// Does the work of each process of the job below; returns if there is no job.
 #[test]
 fn process_of_a_job() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
@@ -67,7 +67,7 @@ fn a_rank_whose_weights_drift_is_found_before_the_checkpoint() {
         let output = command.env(FOLDER, folder.path().join("run")).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        // All ranks alike.
+        // All ranks print the error.
         assert_eq!(said.matches("refused: rank 1 on ").count(), 3, "{said}");
         assert_eq!(said.matches("has weights ").count(), 3, "{said}");
         assert!(said.contains("that machine or MPI gives wrong results"), "{said}");

@@ -1,4 +1,4 @@
-//! Nothing is lost: resumed runs end in the same bits, damaged checkpoints are refused.
+//! Resuming: resumed runs are bit-identical, and damaged checkpoints are refused.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn a_resumed_run_ends_in_the_same_bits() {
     trained(&recipe(120), &set, Some(&whole), false).unwrap();
     let interrupted =
         Recipe { train: cfo::recipe::TrainConfig { steps: 73, ..recipe(120).train }, ..recipe(120) };
-    // The schedule must not depend on where the first part stops.
+    // The learning rate must not depend on the length of the first part.
     let constant = |mut recipe: Recipe| {
         recipe.train.schedule = LearningRateSchedule::Constant;
         recipe
@@ -41,7 +41,7 @@ fn a_resumed_run_ends_in_the_same_bits() {
     assert!(steps.windows(2).all(|pair| pair[0] < pair[1]) && steps.last() == Some(&120), "{steps:?}");
 }
 
-/// The weights with the lowest validation error, after a training as after loading; the latest where they are asked for.
+/// Checks that a finished training has the weights with the lowest validation error, like a loaded run; the latest ones on request.
 #[test]
 fn a_training_has_the_weights_that_loading_takes() {
     let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
@@ -54,7 +54,7 @@ fn a_training_has_the_weights_that_loading_takes() {
         model.history().iter().filter_map(|report| report.validation).collect()
     };
     let best = |errors: &[f64]| errors.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;
-    // At this rate the error goes up and down: a seed is taken whose last weights are not the best.
+    // At this rate the error oscillates: the test uses a seed whose last weights are not the best.
     let seed = (0..50)
         .find(|&seed| best(&errors(&trained(&recipe(seed, 100), &set, None, false).unwrap())) < 9)
         .expect("the last weights cannot always be the best");
@@ -74,12 +74,12 @@ fn a_training_has_the_weights_that_loading_takes() {
     let over = trained(&recipe(100), &set, Some(&run), true).unwrap();
     assert_eq!((over.ending(), predicted(&over)), (Ending::Earlier, best.clone()));
 
-    // The best of an earlier session comes from its folder.
+    // The best weights of an earlier session are read from its folder.
     let parts = folder.path().join("parts");
     trained(&recipe(90), &set, Some(&parts), false).unwrap();
     assert_eq!(predicted(&trained(&recipe(100), &set, Some(&parts), true).unwrap()), best);
 
-    // A copy has both, and goes on as the run does.
+    // A copy has both checkpoints and can be resumed like the run.
     let copy = folder.path().join("copy");
     model.save(&copy).unwrap();
     assert_eq!((loaded(&copy, "best"), loaded(&copy, "latest")), (best, latest));
@@ -131,7 +131,7 @@ fn a_flipped_bit_anywhere_is_refused() {
     trained(&recipe(40), &oscillators(12), Some(folder.path()), true).unwrap();
 }
 
-/// A damaged checkpoint is passed over for the one before, and the run still ends in the same bits.
+/// Checks that a damaged checkpoint is skipped for the previous one, and that the run remains bit-identical.
 #[test]
 fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
     let set = oscillators(12);
@@ -152,7 +152,7 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 3]).unwrap();
         let said = match Trained::loader(&torn).checkpoint("latest").device(Device::Cpu).load() {
-            // Evaluation does not need it.
+            // Evaluation does not read this file.
             Ok(_) if file == "optimizer.safetensors" => String::new(),
             Ok(_) => panic!("{file} is torn and was read"),
             Err(error) => error.to_string(),
@@ -170,7 +170,7 @@ fn a_torn_checkpoint_costs_its_steps_and_nothing_else() {
     }
 }
 
-/// A checkpoint whose files are as they were written, but which lacks what its network needs.
+/// Checks a checkpoint with intact files that lacks tensors of its network.
 #[test]
 fn a_missing_tensor_is_named_to_its_user() {
     let set = oscillators(12);
@@ -191,7 +191,7 @@ fn a_missing_tensor_is_named_to_its_user() {
     assert!(refused.hint().is_some() && refused.is_bad_input());
 }
 
-/// What ends a training from inside leaves a run that goes on to the same bits.
+/// Checks that a run ended by an observer can be resumed bit-identically.
 #[test]
 fn an_observer_ends_a_training() {
     let set = oscillators(12);
@@ -210,7 +210,7 @@ fn an_observer_ends_a_training() {
     assert_eq!(weights(&ended), weights(&whole));
 }
 
-/// What a checkpoint keeps is told by what a tensor is for, not by its name.
+/// Checks that the contents of a checkpoint depend on the roles of tensors, not on their names.
 #[test]
 fn a_parameter_is_kept_whatever_its_name_is() {
     const NAMES: [&str; 5] = ["data.gain", "rollout.gain", "train.gain", "adam.gain", "ema/gain"];

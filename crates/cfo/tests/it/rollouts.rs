@@ -1,4 +1,4 @@
-//! What a rollout promises beside its solver: budgets are kept, trajectories are on their own, nothing goes on for ever.
+//! Properties of rollouts for all solvers: budgets are kept, trajectories are independent, and every rollout ends.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,12 +12,12 @@ use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, Trained, Trajectorie
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 
-/// A model and its weights, for rollouts by hand.
+/// Returns a model and its weights, for direct use of rollouts.
 fn parts(trained: &Trained) -> (Arc<Model>, Memory) {
     (Arc::clone(trained.model()), weights_in(trained, Precision::F32))
 }
 
-/// One step of training: weights without knowledge.
+/// Returns a network after one training step; its predictions are not accurate.
 fn network(set: &Trajectories, text: &str) -> Trained {
     let recipe = Recipe::parse(
         &format!("{text}\n[train]\nsteps = 1\nbatch = 2\nvalidate_every = 0\nvalidate_trajectories = 0\n"),
@@ -27,7 +27,7 @@ fn network(set: &Trajectories, text: &str) -> Trained {
     trained(&recipe, set, None, false).unwrap()
 }
 
-/// The paper's systems, small, each with a network of its kind.
+/// Returns small versions of the paper's systems, each with a kind of network.
 fn systems() -> Vec<(Trajectories, &'static str)> {
     let frames = 21;
     let equations: [(Box<dyn Equation>, &str); 5] = [
@@ -63,8 +63,8 @@ fn systems() -> Vec<(Trajectories, &'static str)> {
     equations.into_iter().map(|(equation, text)| (simulated(&*equation), text)).collect()
 }
 
-/// N evaluations are N to within one step's, and never more: for every solver and system, on the data's times with and
-/// without their first snapshot, on irregular ones, on few and on one.
+/// Checks that a rollout never exceeds its number of evaluations, and that less than one step remains. All solvers and systems are covered,
+/// with and without the first snapshot. Times are those of the data, irregular ones, a few, or one.
 #[test]
 fn a_budget_is_kept_whatever_the_outputs_are() {
     for (set, text) in systems() {
@@ -117,7 +117,7 @@ fn a_budget_below_one_step_is_refused() {
     }
 }
 
-/// A request with the same output times for states at their starts.
+/// Returns a request with equal output times for several starts.
 fn request(from: &[(f64, [f32; 2])], times: &[f64]) -> Request {
     Request {
         start: from.iter().map(|(start, _)| *start).collect(),
@@ -128,10 +128,10 @@ fn request(from: &[(f64, [f32; 2])], times: &[f64]) -> Request {
 }
 
 const SOUND: [(f64, [f32; 2]); 2] = [(0.0, [0.7, -0.4]), (0.25, [-0.2, 1.1])];
-/// Its velocity is beyond the largest number in single precision after a few steps at the latest.
+/// A state whose velocity exceeds the range of single precision after a few steps at most.
 const WILD: (f64, [f32; 2]) = (0.0, [3e38, -3e38]);
 
-/// The network's output grows with its input without bound: a weight of the last layer makes it explode.
+/// Returns a network with enlarged weights, whose output grows with its input without bound.
 fn explosive() -> Trained {
     let trained = trained(&recipe(60), &oscillators(8), None, false).unwrap();
     trained.with_memory(|memory| scale_weights(memory, 4.0));
@@ -151,8 +151,8 @@ fn scale_weights(memory: &mut Memory, factor: f32) {
     }
 }
 
-/// A trajectory that diverges is named, with its place among all (not in its batch) and the last time reached; the others are the
-/// same to the last bit as without it.
+/// Checks that a diverged trajectory is reported with its index in the request (not in its batch) and the last time reached. Other
+/// trajectories must be bit-identical to a rollout without it.
 #[test]
 fn a_diverging_trajectory_costs_the_others_nothing() {
     let (model, mut memory) = parts(&explosive());
@@ -192,7 +192,7 @@ fn a_diverging_trajectory_costs_the_others_nothing() {
     }
 }
 
-/// When the very first output breaks, the last time reached is the start.
+/// Checks that the last time reached is the start if the first output is not finite.
 #[test]
 fn the_time_of_a_divergence_before_the_first_output_is_the_start() {
     let (model, mut memory) = parts(&explosive());
@@ -203,7 +203,7 @@ fn the_time_of_a_divergence_before_the_first_output_is_the_start() {
     assert_eq!((found.diverged[0].time, found.states[0].len()), (0.125, 0));
 }
 
-/// A field that is not a number anywhere ends within some dozen attempts.
+/// Checks that a rollout of a field that is NaN everywhere ends after a few dozen attempts.
 #[test]
 fn adaptive_steps_give_up_soon() {
     let trained = trained(&recipe(1), &oscillators(8), None, false).unwrap();
@@ -234,7 +234,7 @@ fn too_many_attempts_are_called_that() {
         )
         .unwrap();
     assert_eq!(found.diverged[0].halt, Halt::TooManySteps);
-    assert_eq!(found.states[0].len(), 4, "what was found before is kept");
+    assert_eq!(found.states[0].len(), 4, "earlier outputs are kept");
     assert!((0.2..0.6).contains(&found.diverged[0].time), "{:?}", found.diverged);
 }
 
@@ -269,7 +269,8 @@ fn times_to_and_fro_and_absurdly_far_are_refused() {
     }
 }
 
-/// Steps are as long as the data's intervals are on the mean, however far apart the outputs; on the data's own grid one an output.
+/// Checks that steps have the mean length of the data's intervals, however far apart outputs are. On the times of the data, there is one
+/// step per output.
 #[test]
 fn steps_are_capped_by_the_intervals_of_the_data() {
     let set = oscillators(10);
@@ -285,7 +286,7 @@ fn steps_are_capped_by_the_intervals_of_the_data() {
     assert_eq!(steps(&[1.4 * interval, 4.0 * interval]), 1 + 3);
 }
 
-/// A trajectory's own steps do not depend on what else is in its batch.
+/// Checks that the steps of a trajectory do not depend on the other trajectories of its batch.
 #[test]
 fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
     let (model, mut memory) = parts(&trained(&recipe(60), &oscillators(12), None, false).unwrap());
@@ -312,7 +313,7 @@ fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
     }
 }
 
-/// Heun's method estimates its error with Euler's: with tolerances it chooses its steps.
+/// Checks Heun's method with tolerances: its error estimate, from Euler's method, controls its steps.
 #[test]
 fn heun_takes_tolerances() {
     let (model, mut memory) = parts(&trained(&recipe(60), &oscillators(8), None, false).unwrap());
@@ -326,19 +327,20 @@ fn heun_takes_tolerances() {
         let solver = Solver::adaptive(HEUN, tolerance, tolerance).unwrap();
         let heun = found(HEUN, solver.budget);
         let error = cfo::numerics::metric::relative_l2(&heun.states[0], &truth.states[0]);
-        // Local errors of the size of the tolerance add up over some dozen to some hundred steps.
+        // Local errors of the size of the tolerance accumulate over some dozen to some hundred steps.
         assert!(error < 50.0 * tolerance, "{error} at {tolerance}, {} evaluations", heun.evaluations);
     }
     assert!(Solver::adaptive(RK4, 1e-3, 1e-5).unwrap_err().to_string().contains("`rk4`"));
 }
 
-/// Rollouts in double precision beside a training in single: the weights are the same bits, the validation error nearly.
+/// Checks rollouts in double precision during a training in single precision. The weights must be bit-identical, the validation error
+/// nearly equal.
 #[test]
 fn rollouts_have_a_precision_of_their_own() {
     let set = oscillators(12);
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, precision: RolloutPrecision| {
-        // Steps by tolerances would depend on the rounding.
+        // Adaptive steps would depend on the rounding.
         let mut recipe = recipe(40).with(&["evaluate.solver=rk4".into()]).unwrap();
         recipe.train.validate_every = 20;
         recipe.evaluate.precision = precision;

@@ -1,4 +1,4 @@
-//! Objectives whose networks are evaluated several times for one move, and that draw random numbers: a user's own and the crate's.
+//! Objectives with random numbers and several network evaluations per prediction: a user-defined one and the crate's.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use cfo::objective::{
 use cfo::operator::{Mlp, Operator, Setting, StateSpace};
 use cfo::{CfoError, Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
-/// A rotation that loses a third of its size over the horizon, at the same times for all.
+/// Returns rotations that shrink by a third over the horizon, all at the same times.
 fn spirals(count: usize, frames: usize) -> Trajectories {
     let spiral = |i: usize| {
         let (phase, size) = (i as f64 * 2.4, 0.5 + (i as f64 * 0.618).fract());
@@ -50,7 +50,7 @@ fn persistence(data: &Trajectories) -> f64 {
     errors.iter().sum::<f64>() / errors.len() as f64
 }
 
-/// Next-step prediction whose network also sees noise, and twice: once to predict, once to correct what it predicted.
+/// An autoregressive model whose network also has noise as input. It has two evaluations: a prediction and a correction.
 struct Twice;
 
 impl Twice {
@@ -117,8 +117,8 @@ fn training(steps: u32) -> Training<'static> {
     Training::new(mlp).device(Device::Cpu).objective(Twice).steps(steps).batch(64).learning_rate(3e-3)
 }
 
-/// A sampler of one's own is trained, resumed and rolled out; what it draws for a trajectory depends on the seed and on its first state,
-/// and on nothing else in the batch.
+/// Checks that a user-defined sampler is trained, resumed and rolled out. Its random numbers depend on the seed and on a trajectory's first
+/// state, not on the rest of the batch.
 #[test]
 fn a_sampler_of_ones_own_goes_the_whole_way() {
     let (data, folder) = (spirals(30, 21), tempfile::tempdir().unwrap());
@@ -127,7 +127,7 @@ fn a_sampler_of_ones_own_goes_the_whole_way() {
     let report = trained.evaluate(data.test()).unwrap();
     assert_eq!(report.evaluations, 40, "two for each of 20 steps");
     let (error, still) = (report.relative_l2.mean, persistence(&data));
-    assert!(5.0 * error < still, "relative L2 {error}, of what stays where it is {still}");
+    assert!(5.0 * error < still, "relative L2 {error}; of a constant prediction {still}");
     let resumed = training(330).folder(&run).resume(true).fit(&data).unwrap();
     let whole = training(330).fit(&data).unwrap();
     let predict = |trained: &Trained| trained.predict(&[0.7, -0.3], 0.0, &[0.1, 0.2, 0.3]).unwrap();
@@ -162,8 +162,8 @@ fn refiner(steps: u32, refiner: PdeRefiner) -> Training<'static> {
         .configure(|recipe| recipe.train.ema = 0.98)
 }
 
-/// In each form, of the change or of the next state: it learns, takes an evaluation for the prediction and one for each refinement, and
-/// goes on to the same bits.
+/// Checks every form of PDE-Refiner, of the change or of the next state. It is accurate, it makes one evaluation for the prediction and one
+/// per refinement, and resumed runs are bit-identical.
 #[test]
 fn pde_refiner_learns_and_resumes() {
     let (data, folder) = (spirals(30, 21), tempfile::tempdir().unwrap());
@@ -177,7 +177,7 @@ fn pde_refiner_learns_and_resumes() {
         let report = trained.evaluate(data.test()).unwrap();
         let error = report.relative_l2.mean;
         assert_eq!(report.evaluations, 20 * (1 + refinements));
-        assert!(5.0 * error < still, "{kind:?}: relative L2 {error}, of what stays where it is {still}");
+        assert!(5.0 * error < still, "{kind:?}: relative L2 {error}; of a constant prediction {still}");
         let predict = |trained: &Trained| trained.predict(&[0.7, -0.3], 0.0, &[0.1, 0.2, 0.3]).unwrap();
         let loaded = Trained::loader(&run).checkpoint("latest").device(Device::Cpu).load().unwrap();
         assert_eq!(predict(&loaded), predict(&trained));
@@ -198,8 +198,8 @@ fn flow(steps: u32, keys: ConditionalFlowKeys) -> Training<'static> {
         .configure(|recipe| recipe.train.ema = 0.98)
 }
 
-/// Whole trajectories are made out of noise from their first snapshot, with guidance and without, by any solver; between frames they are
-/// read off a path.
+/// Checks generation of whole trajectories from noise and the first snapshot, with and without guidance, by any solver. Between frames they
+/// are interpolated.
 #[test]
 fn conditional_flow_matching_learns_and_resumes() {
     let (data, folder) = (spirals(60, 21), tempfile::tempdir().unwrap());
@@ -211,13 +211,13 @@ fn conditional_flow_matching_learns_and_resumes() {
         let report = trained.evaluate(data.test()).unwrap();
         let (error, each) = (report.relative_l2.mean, if guidance == 1.0 { 1 } else { 2 });
         assert_eq!(report.evaluations, 20 * 4 * each, "20 steps of four stages");
-        assert!(5.0 * error < still, "{guidance}: relative L2 {error}, of what stays where it is {still}");
+        assert!(5.0 * error < still, "{guidance}: relative L2 {error}; of a constant prediction {still}");
         for solver in [Solver::rk4().evaluations(40 * each), Solver::tsit5(1e-4, 1e-4).unwrap()] {
             let other = trained.with_solver(solver).evaluate(data.test()).unwrap().relative_l2.mean;
             assert!((other - error).abs() < 0.1 * error, "{solver:?}: {other} for {error}");
         }
         let predict = |trained: &Trained| trained.predict(&[0.7, -0.3], 0.0, &[0.03, 0.2, 1.9]).unwrap();
-        // The first part has a validation of its own, which may be the best one.
+        // The first part also validates at its end, and its weights may be the best.
         let resumed = flow(1520, keys).folder(&run).resume(true).latest(true).fit(&data).unwrap();
         assert_eq!(predict(&resumed), predict(&flow(1520, keys).latest(true).fit(&data).unwrap()));
         let beyond = trained.predict(&[0.7, -0.3], 0.5, &[1.0, 2.6]).unwrap_err();
@@ -226,7 +226,7 @@ fn conditional_flow_matching_learns_and_resumes() {
     }
 }
 
-/// The same trajectories at later times.
+/// Returns the trajectories at later times.
 fn shifted(data: &Trajectories, shift: impl Fn(usize) -> f64) -> Trajectories {
     let later = |(i, one): (usize, &Trajectory)| {
         let times = one.times.iter().map(|time| time + shift(i)).collect();
@@ -236,7 +236,7 @@ fn shifted(data: &Trajectories, shift: impl Fn(usize) -> f64) -> Trajectories {
     Trajectories::new(data.description.clone(), trajectories).unwrap()
 }
 
-/// When a trajectory starts does not matter to a model that makes it from its first snapshot.
+/// Checks that a model of whole trajectories does not depend on the start time.
 #[test]
 fn trajectories_that_start_at_other_times_are_learnt_alike() {
     let keys = ConditionalFlowKeys { frames: 8, ..ConditionalFlowKeys::default() };
@@ -246,12 +246,12 @@ fn trajectories_that_start_at_other_times_are_learnt_alike() {
         trained.predict(&[0.7, -0.3], 4.0, &[4.03, 4.7, 6.0]).unwrap()
     });
     for (early, late) in early.states.iter().zip(&late.states) {
-        // Times round differently in their last digits.
+        // Times have different rounding errors.
         assert!((early - late).abs() < 1e-4, "{early} {late}");
     }
 }
 
-/// A model of fixed steps is compared with snapshots at these steps alone.
+/// Checks that a model with fixed steps is compared only with snapshots at these steps.
 #[test]
 fn times_that_a_step_does_not_reach_are_never_compared() {
     let (data, other) = (spirals(20, 21), spirals(20, 11));
@@ -260,7 +260,7 @@ fn times_that_a_step_does_not_reach_are_never_compared() {
     let refused = trained.evaluate(other.test()).unwrap_err();
     assert!(refused.to_string().contains("0.1 apart"), "{refused}");
     assert!(refused.hint().unwrap().contains("flow matching"));
-    // Nor is it validated on them.
+    // Validation on them is refused too.
     let mut mixed = data.clone();
     let validated = mixed.validation().indices()[0];
     mixed.trajectories[validated] = other.trajectories[0].clone();
@@ -270,7 +270,7 @@ fn times_that_a_step_does_not_reach_are_never_compared() {
     training().configure(|recipe| recipe.train.validate_every = 0).fit(&mixed).unwrap();
 }
 
-/// What they cannot take is refused, with what to do.
+/// Checks that unsuitable data and keys are refused with a hint.
 #[test]
 fn samplers_refuse_what_they_cannot_take() {
     let said = |error: CfoError| format!("{error} {}", error.hint().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Units of the network are measured on what training sees.
+//! Units of the network, which are measured on the data that training uses.
 
 use cfo::data::{Split, Trajectory, thin};
 use cfo::engine::Device;
@@ -18,7 +18,7 @@ fn scaling(set: &Trajectories, keys: &[&str]) -> Scaling {
     Model::new(&with_keys(1, keys), set).unwrap().scaling
 }
 
-/// Ragged trajectories of two channels at irregular times of their own.
+/// Returns trajectories of two channels, each at other irregular times.
 fn ragged(seed: u64, count: usize) -> Trajectories {
     let trajectories = (0..count).map(|i| {
         let mut random = Philox::new(seed, i as u64);
@@ -35,7 +35,7 @@ fn ragged(seed: u64, count: usize) -> Trajectories {
     described(2, trajectories.collect())
 }
 
-/// The mean square of the velocity at many points of each training trajectory, as the sampler draws them.
+/// Returns the mean square of the velocity at many points of each training trajectory, weighted as by the sampler.
 fn sampled(set: &Trajectories, recipe: &Recipe, scaling: &Scaling, channel: usize) -> f64 {
     const EACH: usize = 4000;
     let path = recipe.path.path();
@@ -79,15 +79,15 @@ proptest! {
             path.to_owned(), ["path.draw=times", "path.draw=intervals", "path.draw=snapshots"][draw].to_owned(), format!("data.drop_first={drop_first}"), format!("data.keep_rate={keep_rate}"),
             format!("operator.time={timed}"), "data.normalize=range".into(),
         ];
-        // A network that follows a clock is told the time.
+        // Time is an input of a network with a clock.
         keys.extend(clock.filter(|_| timed).map(|half| format!("path.clock={half}")));
         let recipe = Recipe::parse(&recipe(1).to_toml().unwrap(), &keys).unwrap();
         let scaling = Model::new(&recipe, &set).unwrap().scaling;
         for channel in 0..2 {
             let found = scaling.velocity[channel].powi(2);
             let expected = sampled(&set, &recipe, &scaling, channel);
-            // Midpoints a 4000th of a trajectory apart: a linear path's velocity jumps at up to 15 knots, and each
-            // jump costs at most one of them.
+            // Midpoints have a distance of 1/4000 of a trajectory. A linear path's velocity jumps at up to 15 knots, and each jump affects
+            // at most one midpoint.
             let bound = if choice == 0 { 15.0 / 4000.0 * 10.0 } else { 1e-3 };
             prop_assert!((found / expected - 1.0).abs() < bound, "{found} {expected}");
         }
@@ -104,7 +104,7 @@ fn the_number_of_threads_does_not_matter() {
     assert!(found[0] == found[1] && found[1] == found[2]);
 }
 
-/// A first snapshot that is far off in value and in time leaves no trace once it is dropped.
+/// Checks that a dropped first snapshot with other values at another time has no effect.
 #[test]
 fn a_dropped_first_snapshot_is_not_measured() {
     let set = ragged(8, 20);
@@ -179,7 +179,7 @@ fn centred_values_keep_their_unit() {
     }
 }
 
-/// Ninety turns over the horizon: velocities of 565 in units of deviation and horizon.
+/// Returns data with ninety turns over the horizon: velocities of 565 in units of deviation and horizon.
 fn turning() -> Trajectories {
     let trajectories = (0..20).map(|i| {
         let phase = Philox::new(2, i).uniform_between(0.0, std::f64::consts::TAU);
@@ -203,26 +203,26 @@ fn huge_velocities_are_learnt_and_the_loss_is_relative() {
     let scaled = trained(&with_keys(400, &keys), &set, None, false).unwrap();
     let expected = 188.5 * 3.0;
     for &scale in &scaled.model().scaling.velocity {
-        // Deviations of a sine that is sampled evenly are its amplitude over the square root of 2, as its velocities are.
+        // A uniformly sampled sine has a deviation of its amplitude over the square root of 2, and so has its velocity.
         assert!((scale / expected - 1.0).abs() < 0.01, "{scale}");
     }
-    // The mean over 400 steps, the first ones included.
+    // The mean over 400 steps, including the first ones.
     assert!(scaled.loss() < 0.2, "loss {}", scaled.loss());
     let off: Vec<&str> = keys.into_iter().chain(["path.unit=state"]).collect();
     let unscaled = trained(&with_keys(400, &off), &set, None, false).unwrap();
     let relative = unscaled.loss() / (expected * expected);
     assert!(relative > 3.0 * scaled.loss(), "{relative} without the scale, {} with it", scaled.loss());
-    // One step of a vanishing rate: what a network of random weights is worth.
+    // One step with a tiny learning rate shows the loss of random weights.
     let first = trained(&with_keys(1, &["train.learning_rate=1e-12"]), &set, None, false).unwrap();
     assert!((0.5..2.0).contains(&first.loss()), "loss {}", first.loss());
 }
 
-/// The latest checkpoint of a run.
+/// Loads the latest checkpoint of a run.
 fn loaded(run: &std::path::Path) -> Trained {
     Trained::loader(run).checkpoint("latest").device(Device::Cpu).load().unwrap()
 }
 
-/// Two components that decay at rates of 40 and 0.5 from random sizes: the speed falls a hundredfold.
+/// Returns data with two components that decay at rates 40 and 0.5 from random values. The speed decreases by a factor of a hundred.
 fn decaying() -> Trajectories {
     let trajectories = (0..24).map(|i| {
         let mut random = Philox::new(4, i);
@@ -244,7 +244,7 @@ fn decaying() -> Trajectories {
 fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
     let (set, folder) = (decaying(), tempfile::tempdir().unwrap());
     let keys = ["path.unit=0.5", "operator.time=true", "train.batch=256"];
-    // A network of random weights and small output is worth about as much as one whose output is 0.
+    // A network with random weights and small output has about the loss of a network whose output is 0.
     let still: Vec<&str> = keys.into_iter().chain(["train.learning_rate=1e-12"]).collect();
     for draw in ["path.draw=intervals", "path.draw=snapshots"] {
         let keys: Vec<&str> = still.iter().copied().chain([draw]).collect();
@@ -259,7 +259,7 @@ fn speeds_that_fall_over_time_are_balanced_and_survive_a_checkpoint() {
     let loaded = loaded(&run);
     assert_eq!(loaded.model().scaling, found.model().scaling);
     assert!(loaded.model().scaling.profile.is_some());
-    assert!(scaling(&set, &keys[1..]).profile.is_none(), "only where it is asked for");
+    assert!(scaling(&set, &keys[1..]).profile.is_none(), "only if it is set");
     let refused = |keys: &[&str]| {
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         Recipe::parse("", &keys).unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! One meaning of `solver`, `steps`, `nfe`, `rtol` and `atol`, and what rollouts say besides their states.
+//! The options `solver`, `steps`, `nfe`, `rtol` and `atol`, and the warnings of rollouts.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, SolverOptions, Train
 
 use crate::util::{described, oscillators, recipe, trained, weights_in};
 
-/// Options as a user writes them: `solver=rk4 steps=10`.
+/// Parses options such as `solver=rk4 steps=10`.
 fn options(text: &str) -> SolverOptions {
     let mut options = SolverOptions::default();
     for (key, value) in text.split_whitespace().map(|word| word.split_once('=').unwrap()) {
@@ -39,7 +39,7 @@ fn adaptive(tableau: Tableau, rtol: f64, atol: f64) -> Solver {
 #[test]
 fn options_mean_what_the_table_says() {
     let fixed = |tableau, budget| Solver { tableau, budget };
-    // By the recipe: adaptive unless it says otherwise.
+    // The recipe's solver, which is adaptive by default.
     assert_eq!(resolved("", "").unwrap(), adaptive(TSIT5, 1e-4, 1e-6));
     assert_eq!(resolved("evaluate.solver.rtol=1e-3", "").unwrap(), adaptive(TSIT5, 1e-3, 1e-6));
     let one = |tableau| fixed(tableau, Budget::StepPerOutput);
@@ -69,7 +69,7 @@ fn options_mean_what_the_table_says() {
             tableau.name
         );
     }
-    // Tolerances alone need a method that takes them.
+    // Tolerances without a solver need one that estimates its error.
     assert_eq!(resolved("evaluate.solver=dopri5", "rtol=1e-7").unwrap().tableau.name, "dopri5");
     assert_eq!(resolved("evaluate.solver=rk4", "rtol=1e-7").unwrap(), adaptive(TSIT5, 1e-7, 1e-6));
     for (contradiction, said) in [
@@ -91,7 +91,7 @@ fn options_mean_what_the_table_says() {
 const START: f64 = 0.25;
 const STATE: [f32; 2] = [0.7, -0.4];
 
-/// States by the host's integrator in double precision, which shares no code with rollouts but the methods' coefficients.
+/// Returns states from the host's integrator in double precision. It shares only the methods' coefficients with rollouts.
 fn on_host(
     trained: &Trained,
     memory: &mut Memory,
@@ -115,10 +115,11 @@ fn on_host(
     scaling.restore(&found.states.iter().map(|&u| u as f32).collect::<Vec<_>>())
 }
 
-/// Every method, with steps, with a budget and with tolerances, forward and backward: the host's states, and the number of evaluations that was asked for.
+/// Checks every method with steps, budgets and tolerances, forward and backward: states are the host's, and numbers of evaluations are as
+/// requested.
 #[test]
 fn every_method_makes_the_steps_that_were_asked_for() {
-    // Without averages, the host finds the weights that rollouts take.
+    // Without EMA, the host reads the weights that rollouts use.
     let recipe = recipe(60).with(&["train.ema=0".into()]).unwrap();
     let trained = trained(&recipe, &oscillators(12), None, false).unwrap();
     let mut memory = weights_in(&trained, Precision::F64);
@@ -156,7 +157,7 @@ fn every_method_makes_the_steps_that_were_asked_for() {
     }
 }
 
-/// Steps are shared between both sides of the start, and no trajectory depends on its neighbours.
+/// Checks that steps are divided between both sides of the start, and that trajectories are independent.
 #[test]
 fn a_number_of_steps_is_that_of_each_trajectory() {
     let trained = trained(&recipe(20), &oscillators(12), None, false).unwrap();
@@ -174,7 +175,7 @@ fn a_number_of_steps_is_that_of_each_trajectory() {
         let together = solver.predict_each(&request(&[0, 1, 2]), &Watch::default()).unwrap();
         for i in 0..3 {
             let alone = solver.predict_each(&request(&[i]), &Watch::default()).unwrap();
-            // A product of several rows is not rounded as that of one.
+            // A product of several rows has other rounding errors than that of one.
             let error = relative_l2(&alone.states[0], &together.states[i]);
             assert!(error < 1e-6, "{budget:?}, {i}: {error}");
             assert_eq!(alone.times[0], together.times[i]);
@@ -182,7 +183,7 @@ fn a_number_of_steps_is_that_of_each_trajectory() {
     }
 }
 
-/// A fine-tuned model keeps the solver and the steps that it was tuned with, at the data's times and at denser ones.
+/// Checks that a fine-tuned model keeps its solver and steps, at the data's times and at denser ones.
 #[test]
 fn fine_tuned_models_keep_their_steps() {
     let times: Vec<f64> = (0..21).map(|k| 0.1 * f64::from(k)).collect();
@@ -244,7 +245,7 @@ fn requests_that_contradict_themselves_are_refused() {
     }
 }
 
-/// The fields of a set are public: what a caller makes of them is checked where it is used.
+/// Checks that contradictory sets are refused when they are used. The fields of a set are public.
 #[test]
 fn sets_that_contradict_themselves_are_refused() {
     let set = oscillators(8);
@@ -271,7 +272,8 @@ fn sets_that_contradict_themselves_are_refused() {
     }
 }
 
-/// Data whose velocity is `u`, so that an extrapolated rollout grows by orders of magnitude without ever being infinite.
+/// Checks the warning about excursions on data whose velocity is `u`. An extrapolated rollout grows by orders of magnitude but stays
+/// finite.
 #[test]
 fn rollouts_far_out_of_the_data_are_named() {
     let grow = |i: i32| {
@@ -298,7 +300,7 @@ fn rollouts_far_out_of_the_data_are_named() {
     assert!(text.contains("trajectory 1 leaves the range") && text.contains("`x0`"), "{text}");
 }
 
-/// What is compiled for another grid is kept: the second call finds it, and the states are those of a fresh copy.
+/// Checks that programs compiled for another grid are cached. The states of a second call must be those of a fresh copy.
 #[test]
 fn grids_are_kept_until_weights_change() {
     use cfo::data::FieldShape;

@@ -1,4 +1,4 @@
-//! The solvers on trained networks: host and device agree, orders hold, time runs both ways.
+//! Solvers on trained networks: host and device agree, errors have the expected orders, and time can be reversed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use cfo::{Budget, Model, Prediction, Recipe, Request, Trained, Trajectories};
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 
-/// A network trained for a moment. At the kinks of ReLUs solvers lose their order, and step sizes depend on the last bit.
+/// Returns a network after a short training. At the kinks of ReLUs, solvers lose their order and step sizes depend on rounding.
 fn network(activation: MlpActivation) -> (Trained, Memory) {
     let mut recipe = recipe(200);
     if let OperatorConfig::Mlp(config) = &mut recipe.operator {
         config.activation = activation;
     }
     let trained = trained(&recipe, &oscillators(12), None, false).unwrap();
-    // In double precision, so that rounding does not hide what a solver does.
+    // In double precision, so that rounding does not hide the solver's error.
     let memory = weights_in(&trained, Precision::F64);
     (trained, memory)
 }
@@ -44,7 +44,7 @@ fn rolled_out(
     Rollout::new(model, memory, 1, tableau, "").unwrap().predict(memory, &request, budget).unwrap()
 }
 
-/// The same by the host's integrator, with its evaluations.
+/// Integrates with the host's integrator; returns the state and the number of evaluations.
 fn on_host(
     model: &Model,
     memory: &mut Memory,
@@ -70,8 +70,8 @@ fn on_host(
     (scaling.restore(&states), solution.evaluations)
 }
 
-/// Every method, every kind of step, forward and backward: the states of the host's integrator to the rounding of the outputs, and as many
-/// evaluations.
+/// Checks that rollouts agree with the host's integrator for every method and kind of step, forward and backward. States agree up to the
+/// rounding of outputs; numbers of evaluations are equal.
 #[test]
 fn rollouts_are_the_hosts_integration() {
     let (trained, mut memory) = network(MlpActivation::Silu);
@@ -106,7 +106,7 @@ fn rollouts_are_the_hosts_integration() {
                     };
                     let (expected, evaluations) =
                         on_host(trained.model(), &mut memory, &tableau, times, Steps::Adaptive(controller));
-                    // The host integrates in the network's units of time, a rollout is told steps in the user's.
+                    // The host integrates in the network's units of time; a rollout takes step lengths in the user's.
                     let span = trained.model().scaling.span;
                     let controller =
                         Controller { first_step: Some(0.01 * span), max_step: longest * span, ..controller };
@@ -127,7 +127,7 @@ fn rollouts_are_the_hosts_integration() {
     }
 }
 
-/// Trajectories of a batch are integrated each on its own: alone or together, they end in the same states.
+/// Checks that a trajectory has the same end state alone and in a batch.
 #[test]
 fn adaptive_batches_do_not_mix_their_trajectories() {
     let (trained, mut memory) = network(MlpActivation::Silu);
@@ -152,7 +152,7 @@ fn adaptive_batches_do_not_mix_their_trajectories() {
     assert_eq!(all.evaluations, most);
 }
 
-/// Ends of an integration of a batch in so many equal steps, in double precision and in the network's units.
+/// Returns the end states of a batch after a number of equal steps, in double precision and in the network's units.
 fn ends(
     model: &Arc<Model>,
     memory: &mut Memory,
@@ -175,7 +175,7 @@ fn ends(
     memory.read_f64(&format!("rollout.{count}.state")).unwrap()
 }
 
-/// Distance of each trajectory's state from another.
+/// Returns the distance of each trajectory's state from another.
 fn distances(a: &[f64], b: &[f64], size: usize) -> Vec<f64> {
     let pairs = a.chunks_exact(size).zip(b.chunks_exact(size));
     pairs.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()).collect()
@@ -186,14 +186,14 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The slope of the error against the budget, between each budget and twice as much: the median over trajectories.
+/// Returns the slope of the error against the budget, between each budget and its double: the median over trajectories.
 fn orders(errors: &[Vec<f64>]) -> Vec<f64> {
     let pairs = errors.windows(2);
     pairs.map(|pair| median(pair[0].iter().zip(&pair[1]).map(|(a, b)| (a / b).log2()).collect())).collect()
 }
 
-/// The error falls with the solver's order as the budget grows, if the network is smooth; with ReLUs, whose derivative jumps at each kink,
-/// with order 2 at most over a horizon that meets many.
+/// Checks that the error decreases with the solver's order as the budget grows, for smooth networks. With ReLUs, whose derivative jumps at
+/// each kink, the order is at most 2 over a long horizon.
 #[test]
 fn the_error_falls_with_the_order_of_the_solver() {
     let states: Vec<Vec<f32>> =
@@ -210,8 +210,8 @@ fn the_error_falls_with_the_order_of_the_solver() {
             let order = orders(&errors)[1];
             let smooth = activation != MlpActivation::Relu;
             let expected = if smooth { tableau.order } else { tableau.order.min(2) };
-            // The error of a few steps is not yet proportional to its leading term: 1.10 for Euler with 64 and 128 steps. Each kink
-            // that is met adds a part that does not shrink evenly.
+            // The error of a few steps is not yet proportional to its leading term: 1.10 for Euler with 64 and 128 steps. Each kink adds an
+            // error that does not decrease regularly.
             let allowed = if smooth { 0.15 } else { 0.4 };
             assert!(
                 (order - expected as f64).abs() < allowed,
@@ -223,7 +223,7 @@ fn the_error_falls_with_the_order_of_the_solver() {
     }
 }
 
-/// A Lorenz model integrated forward and then backward comes back, the nearer the smaller its steps.
+/// Checks that a Lorenz model integrated forward and backward returns to the start, and that the error decreases with the step size.
 #[test]
 fn lorenz_returns_to_its_start() {
     let equation = Lorenz { frames: 101, horizon: 1.0, ..Lorenz::default() };
@@ -254,7 +254,7 @@ fn lorenz_returns_to_its_start() {
             distances(&back, &start, 3)
         });
         let orders = orders(&returned);
-        // Of a method of even order the leading errors there and back cancel, so that it may do better.
+        // For a method of even order, the leading errors of both directions cancel, so the order may be higher.
         assert!(orders[1] > tableau.order as f64 - 0.5, "{}: {orders:?}", tableau.name);
     }
 }

@@ -1,4 +1,4 @@
-//! A run's trajectories are divided the same way whenever its file is opened.
+//! The split of a run's trajectories, which is reproducible whenever its file is opened.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn written(folder: &Path, name: &str, trajectories: &[Trajectory], split: Option
     path
 }
 
-/// Of each trajectory its part and its first value.
+/// Returns the part and the first value of each trajectory.
 fn parts(set: &mut Trajectories) -> Vec<(Split, f32)> {
     set.load(&Split::ALL).unwrap();
     set.splits.iter().copied().zip(set.trajectories.iter().map(|one| one.values[0])).collect()
@@ -54,7 +54,7 @@ fn a_run_is_tested_on_what_it_did_not_train_on() {
             parts(&mut Trajectories::open_for_run(&recipe, &path).unwrap()),
             "{keys:?}"
         );
-        // Training sees nothing of what is tested: spoil that, and the data are the same to it.
+        // Training must not depend on the test data: the fingerprint is unchanged if they change.
         let tested: Vec<f32> = opened.part(Split::Test).map(|(_, trajectory)| trajectory.values[0]).collect();
         let mut spoilt = all.clone();
         for trajectory in spoilt.iter_mut().filter(|one| tested.contains(&one.values[0])) {
@@ -80,7 +80,7 @@ fn a_files_own_parts_hold_where_the_run_has_none_or_simulated_its_data() {
     assert_eq!(count(&with_keys(&[])), [0, 0, 12]);
     assert_eq!(count(&with_keys(&["data.split=[6,3,3]"])), [6, 3, 3]);
     assert_eq!(count(&with_keys(&["data.split=[6,3,3]", "data.simulate=lorenz"])), [0, 0, 12]);
-    // A split that does not fit is that of another file.
+    // A split that does not fit belongs to another file.
     assert_eq!(count(&with_keys(&["data.split=[600,3,3]"])), [0, 0, 12]);
     let recipe = with_keys(&["data.split=[600,3,3]"]);
     assert!(Trajectories::open_by(&recipe, &path).unwrap_err().to_string().contains("606"));
@@ -97,7 +97,7 @@ fn data_and_training_have_seeds_of_their_own() {
     assert_ne!(of(&[thinned]), of(&[thinned, "data.seed=1"]));
 }
 
-/// With nothing to hold out, times are: the first ones train, the last ones test.
+/// Checks that times are held out if there are too few trajectories: the first times are for training, the last for test.
 #[test]
 fn one_long_trajectory_is_cut_in_time() {
     let times: Vec<f64> = (0..200).map(|k| f64::from(k) * 0.05).collect();
@@ -116,6 +116,6 @@ fn one_long_trajectory_is_cut_in_time() {
     assert_eq!(set.trajectories[2].values, one.values[360..]);
     let loaded = trained(&recipe, &set, None, false).unwrap();
     assert!(streamed.loss() == loaded.loss() && streamed.model().scaling.last() == times[159]);
-    // A set of one's own is left as it was given.
+    // A set that the caller created keeps its split.
     assert_eq!(described(2, vec![one]).splits, [Split::Train]);
 }

@@ -1,4 +1,4 @@
-//! Batches gathered ahead of the steps are the batches of data that is all in memory.
+//! Checks that streamed batches equal those of data in memory.
 
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
@@ -8,7 +8,7 @@ use cfo::{Model, Recipe, Training, Trajectories};
 
 use crate::util::{oscillators, recipe, trained};
 
-/// All weights of a run.
+/// Returns all weights of a run.
 fn weights(recipe: &Recipe, set: &Trajectories) -> Vec<Vec<f32>> {
     let trained = trained(recipe, set, None, false).unwrap();
     trained.with_memory(|memory| {
@@ -59,19 +59,19 @@ fn training_reads_a_file_that_is_not_in_memory() {
     let recipe = recipe(40);
     assert_eq!(Model::new(&recipe, &whole).unwrap(), Model::new(&recipe, &opened).unwrap());
     assert!(weights(&recipe, &whole) == weights(&recipe, &opened));
-    // A run of one kind goes on as the other: the fingerprints are of the same data.
+    // A run with one kind of data can be resumed with the other: the fingerprints are equal.
     let run = folder.path().join("run");
     trained(&recipe, &whole, Some(&run), false).unwrap();
     let mut longer = recipe.clone();
     longer.train.steps = 80;
     assert!(trained(&longer, &opened, Some(&run), true).is_ok());
-    // A file that is gone is an error, not a hang.
+    // A missing file is an error and does not block.
     let torn = Trajectories::open(&path, None).unwrap();
     std::fs::write(&path, b"PK").unwrap();
     assert!(trained(&recipe, &torn, None, false).is_err());
 }
 
-/// Whatever is split how and when, the values asked for are there; others are not read.
+/// Checks that the values of loaded parts are in memory and others are not, after any splits.
 #[test]
 fn parts_are_read_when_they_are_asked_for() {
     let (set, folder) = (oscillators(20), tempfile::tempdir().unwrap());
@@ -94,13 +94,13 @@ fn parts_are_read_when_they_are_asked_for() {
     recipe.train.validate_every = 10;
     let whole = Trajectories::read(&path).unwrap().with_split([4, 6, 10]).unwrap();
     assert!(weights(&recipe, &opened) == weights(&recipe, &whole));
-    // Evaluation reads what is not in memory, and finds what it finds there.
+    // Evaluation reads values that are not in memory and gives the results of values in memory.
     let trained = trained(&recipe, &opened, None, false).unwrap();
     let found = |set: &Trajectories| trained.evaluate(set.train()).unwrap().relative_l2.per_trajectory;
     assert_eq!(found(&opened), found(&whole));
 }
 
-/// What is done to a trajectory.
+/// A change of a trajectory.
 type Change<'a> = &'a dyn Fn(&mut cfo::data::Trajectory);
 
 #[test]
@@ -128,7 +128,7 @@ fn sets_that_make_no_sense_are_refused() {
     assert!(refused.to_string().contains("inf"), "{refused}");
 }
 
-/// On a GPU the pages come from pinned memory on a stream of their own.
+/// Pages are copied to a GPU from pinned memory, on a separate stream.
 #[test]
 fn streamed_batches_on_a_gpu_are_those_of_resident_data() {
     let device = Device::Cuda(0);
@@ -150,7 +150,7 @@ fn streamed_batches_on_a_gpu_are_those_of_resident_data() {
     assert!(run(false) == run(true));
 }
 
-/// The graph reads only a batch's snapshots, whatever the data's size.
+/// Checks that the graph reads only the snapshots of a batch, whatever the data's size.
 #[test]
 fn streamed_data_takes_the_memory_of_a_batch() {
     let set = oscillators(60);
@@ -160,7 +160,7 @@ fn streamed_data_takes_the_memory_of_a_batch() {
     prepared.initialize().unwrap();
     let mut program = prepared.compile(&[prepared.loss]).unwrap();
     let memory = &mut prepared.memory;
-    // Four snapshots of two numbers for each of 128 samples.
+    // Four snapshots of two values for each of 128 samples.
     assert_eq!(memory.value_type("data.values").unwrap().shape.axes(), [128 * 4, 1, 1, 2]);
     memory.write("data.values", Data::F32(&vec![f32::NAN; 128 * 8])).unwrap();
     program.run(memory).unwrap();

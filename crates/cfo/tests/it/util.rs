@@ -1,4 +1,4 @@
-//! A small system with a known solution, and a recipe that learns it in seconds.
+//! A small system with a known solution, and a recipe that trains on it in seconds.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use cfo::engine::{Device, Memory, Precision, Role};
 use cfo::numerics::Philox;
 use cfo::{Recipe, Result, Trained, Training, Trajectories};
 
-/// A damped oscillator `x'' = -4 x - 0.5 x'` from random starts at irregular times of each trajectory's own.
+/// Returns trajectories of a damped oscillator `x'' = -4 x - 0.5 x'` from random starts, each at other irregular times.
 pub fn oscillators(count: usize) -> Trajectories {
     let trajectories = (0..count).map(|i| oscillator(&mut Philox::new(5, i as u64), 24 + i % 9)).collect();
     described(2, trajectories)
 }
 
-/// Trajectories of a system of so many variables.
+/// Returns a set of trajectories of a system with `channels` variables.
 pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> Trajectories {
     let description = Description {
         system: "oscillator".into(),
@@ -62,7 +62,7 @@ pub fn trained(recipe: &Recipe, set: &Trajectories, folder: Option<&Path>, resum
     training.fit(set)
 }
 
-/// The weights of a model in a memory of their own.
+/// Returns the weights of a model in a separate memory.
 pub fn weights_in(trained: &Trained, precision: Precision) -> Memory {
     let mut memory = Memory::new(Device::Cpu, precision).unwrap();
     trained.with_memory(|from| {

@@ -1,4 +1,4 @@
-//! Windows of consecutive snapshots, drawn for an objective from outside the crate.
+//! Windows of consecutive snapshots, used by a user-defined objective.
 
 use cfo::engine::{Device, Graph, Node, Role};
 use cfo::numerics::{Path, Spline};
@@ -7,7 +7,7 @@ use cfo::{Model, Result, Training, Trajectories};
 
 use crate::util::{oscillators, recipe};
 
-/// The network is a velocity; each snapshot of a window is the one before it plus the trapezium of the velocities.
+/// A velocity trained with the trapezoidal rule between the snapshots of a window.
 struct Trapezium {
     intervals: usize,
 }
@@ -22,7 +22,7 @@ impl Objective for Trapezium {
     }
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let window = batch.window.expect("this objective draws windows");
+        let window = batch.window.expect("this objective uses windows");
         let mut total = graph.scalar(0.0);
         for interval in 0..self.intervals {
             let mut slopes = Vec::new();
@@ -59,10 +59,10 @@ fn an_objective_of_ones_own_learns_from_windows() {
             names.map(|name| memory.read(name).unwrap()).collect::<Vec<_>>()
         })
     };
-    assert!(weights(false) == weights(true), "streamed windows are the resident ones");
+    assert!(weights(false) == weights(true), "streamed and resident windows are equal");
     let trained = fit(&set, 2, 600, false).unwrap();
     let error = trained.evaluate(set.test()).unwrap().relative_l2.mean;
-    // The trapezium's own error over gaps of about 0.1 at frequency 2 is some percent; staying at the start has one above 1.
+    // The trapezoidal rule has an error of some percent for gaps of about 0.1 at frequency 2; a constant prediction has one above 1.
     assert!(error < 0.2, "{error}");
 }
 
