@@ -3,6 +3,7 @@
 //! 0 success, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
 //! hint of the chain; with `--json` also as a document on stdout, unless there is one already.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,30 +144,40 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
+/// Returns the first hint of a chain of causes.
 fn hint(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<CfoError>() {
-            match error {
-                // Transparent: it hides the error below it from the chain.
-                CfoError::Io(error) => io_hint(error),
-                CfoError::Data(error) => data_hint(error),
-                CfoError::Engine(EngineError::DeviceUnavailable { .. }) => {
-                    Some("`cfo devices` lists what was found; `--device cpu` always works".into())
-                }
-                error => hints::hint(error),
+    error.chain().filter_map(judge).find_map(|(_, hint)| hint)
+}
+
+/// Returns the exit code of a chain of causes. The first known cause decides: a file error explains the I/O error below
+/// it.
+fn code(error: &anyhow::Error) -> u8 {
+    let (is_bad_input, _) = error.chain().find_map(judge).unwrap_or_default();
+    if is_bad_input { BAD_INPUT } else { FAILED }
+}
+
+/// Returns whether a cause is the input's fault, and a hint; `None` for unknown causes.
+fn judge(cause: &(dyn Error + 'static)) -> Option<(bool, Option<String>)> {
+    if let Some(error) = cause.downcast_ref::<CfoError>() {
+        Some(match error {
+            // Transparent: it hides the error below it from the chain.
+            CfoError::Io(error) => (is_bad_path(error.kind()), io_hint(error)),
+            CfoError::Data(data) => (error.is_bad_input(), data_hint(data)),
+            CfoError::Engine(EngineError::DeviceUnavailable { .. }) => {
+                let hint = "`cfo devices` lists what was found; `--device cpu` always works";
+                (error.is_bad_input(), Some(hint.into()))
             }
-        } else if let Some(error) = cause.downcast_ref::<DataError>() {
-            data_hint(error)
-        } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
-            error.hint()
-        } else if let Some(error) = cause.downcast_ref::<Incomplete>() {
-            Some(error.hint.clone())
-        } else if let Some(error) = cause.downcast_ref::<io::Error>() {
-            io_hint(error)
-        } else {
-            None
-        }
-    })
+            error => (error.is_bad_input(), hints::hint(error)),
+        })
+    } else if let Some(error) = cause.downcast_ref::<DataError>() {
+        Some((error.is_bad_input(), data_hint(error)))
+    } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
+        Some((is_bad_option(error), error.hint()))
+    } else if let Some(error) = cause.downcast_ref::<Incomplete>() {
+        Some((false, Some(error.hint.clone())))
+    } else {
+        cause.downcast_ref::<io::Error>().map(|error| (is_bad_path(error.kind()), io_hint(error)))
+    }
 }
 
 /// The hint for a data error: one that names options where there is one, else the library's own.
@@ -193,25 +204,6 @@ fn io_hint(error: &io::Error) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// The first cause with a known code decides: a file error explains the I/O error below it.
-fn code(error: &anyhow::Error) -> u8 {
-    let bad_input = error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<CfoError>() {
-            match error {
-                CfoError::Io(error) => Some(is_bad_path(error.kind())),
-                error => Some(error.is_bad_input()),
-            }
-        } else if let Some(error) = cause.downcast_ref::<DataError>() {
-            Some(error.is_bad_input())
-        } else if let Some(error) = cause.downcast_ref::<SimulationError>() {
-            Some(is_bad_option(error))
-        } else {
-            cause.downcast_ref::<io::Error>().map(|error| is_bad_path(error.kind()))
-        }
-    });
-    if bad_input == Some(true) { BAD_INPUT } else { FAILED }
 }
 
 /// Whether an option was out of range; otherwise the simulation itself failed.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use cfo_data::store::OutputLayout;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Convert a trajectory file to the format of another program: ParaView, xarray, NumPy, PDEBench, The Well
 #[derive(Debug, Args)]
@@ -14,8 +15,8 @@ pub struct Export {
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Layout to write, instead of the one that the extension selects
-    #[arg(long, value_enum, value_name = "LAYOUT")]
-    pub to: Option<ExportLayout>,
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts())]
+    pub to: Option<OutputLayout>,
     /// Write only this trajectory, counted from 0; may be repeated
     #[arg(long, value_name = "I")]
     pub trajectory: Vec<usize>,
@@ -27,37 +28,27 @@ pub struct Export {
     pub json: bool,
 }
 
-/// An output layout.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ExportLayout {
-    /// One trajectory as an image over time, for ParaView
-    Vtkhdf,
-    /// An XML file for ParaView and others, with the numbers in an HDF5 file of the layout `cfo`
-    Xdmf,
-    /// NetCDF-4 with CF axes, for xarray
-    Netcdf,
-    /// A NumPy archive
-    Npz,
-    /// HDF5, as `cfo simulate` writes it
-    Cfo,
-    /// HDF5 for the loaders of PDEBench
-    Pdebench,
-    /// HDF5 for the loader of The Well
-    TheWell,
-}
+/// The layouts of `--to`, with their help.
+const LAYOUTS: [(&str, OutputLayout, &str); 7] = [
+    ("vtkhdf", OutputLayout::Vtkhdf, "One trajectory as an image over time, for ParaView"),
+    (
+        "xdmf",
+        OutputLayout::Xdmf,
+        "An XML file for ParaView and others, with the numbers in an HDF5 file of the layout `cfo`",
+    ),
+    ("netcdf", OutputLayout::Netcdf, "NetCDF-4 with CF axes, for xarray"),
+    ("npz", OutputLayout::Npz, "A NumPy archive"),
+    ("cfo", OutputLayout::Cfo, "HDF5, as `cfo simulate` writes it"),
+    ("pdebench", OutputLayout::Pdebench, "HDF5 for the loaders of PDEBench"),
+    ("the-well", OutputLayout::TheWell, "HDF5 for the loader of The Well"),
+];
 
-impl From<ExportLayout> for OutputLayout {
-    fn from(layout: ExportLayout) -> Self {
-        match layout {
-            ExportLayout::Vtkhdf => Self::Vtkhdf,
-            ExportLayout::Xdmf => Self::Xdmf,
-            ExportLayout::Netcdf => Self::Netcdf,
-            ExportLayout::Npz => Self::Npz,
-            ExportLayout::Cfo => Self::Cfo,
-            ExportLayout::Pdebench => Self::Pdebench,
-            ExportLayout::TheWell => Self::TheWell,
-        }
-    }
+fn layouts() -> impl TypedValueParser<Value = OutputLayout> {
+    let known = LAYOUTS.map(|(name, _, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(known).map(|name| {
+        let (_, layout, _) = LAYOUTS.iter().find(|(known, ..)| *known == name).expect("a possible value");
+        *layout
+    })
 }
 
 /// Write an HTML page that shows trajectory files, predictions and a run

@@ -47,7 +47,7 @@ struct Frames {
 
 pub fn run(arguments: &args::Export) -> Result<()> {
     let started = Instant::now();
-    let layout = arguments.to.map_or_else(|| layout_of(&arguments.out), |to| Ok(to.into()))?;
+    let layout = arguments.to.map_or_else(|| layout_of(&arguments.out), Ok)?;
     let file = TrajectoryFile::open(&arguments.file)?;
     let (indices, mut left_out) = chosen(arguments, &file, layout)?;
     let has_split = indices.iter().any(|&index| file.split(index).is_some());

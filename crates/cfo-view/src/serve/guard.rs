@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::http::{HttpRequest, HttpResponse};
+use super::http::{HttpRequest, Response};
 
 /// Decides which requests are accepted.
 pub struct Guard {
@@ -19,12 +19,11 @@ impl Guard {
     ///
     /// A page of another site can make its browser send requests here. With a domain name that resolves to this machine (DNS
     /// rebinding) it could read the answers. It cannot choose the headers `Host` and `Origin`, so these are checked.
-    pub fn check(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
-        let refused =
-            |what: &str| HttpResponse::error(403, what, "open the address that `cfo serve` printed");
+    pub fn check(&self, request: &HttpRequest) -> Result<(), Response> {
+        let refused = |what: &str| Response::error(403, what, "open the address that `cfo serve` printed");
         let mut hosts = request.headers("host");
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err(HttpResponse::error(
+            return Err(Response::error(
                 400,
                 "the request has no `Host`, or more than one",
                 "send a request of HTTP/1.1 with one `Host`",
@@ -43,7 +42,7 @@ impl Guard {
             return Err(refused("pages of other sites may not use this server"));
         }
         match &self.token {
-            Some(token) if !self.has_token(request, token) => Err(HttpResponse::error(
+            Some(token) if !self.has_token(request, token) => Err(Response::error(
                 401,
                 "the token is missing or wrong",
                 "add `?token=TOKEN` to the address, or send `Authorization: Bearer TOKEN`",

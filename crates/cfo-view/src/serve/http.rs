@@ -50,13 +50,13 @@ impl HttpRequest {
 
 /// A response.
 #[derive(Debug)]
-pub struct HttpResponse {
+pub struct Response {
     pub status: u16,
     pub kind: &'static str,
     pub body: Vec<u8>,
 }
 
-impl HttpResponse {
+impl Response {
     /// A JSON document.
     pub fn json(status: u16, document: &impl serde::Serialize) -> Self {
         let body = serde_json::to_vec(document).unwrap_or_default();
@@ -72,13 +72,13 @@ impl HttpResponse {
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Whether a request is accepted, judged by its headers.
-    fn admits(&self, request: &HttpRequest) -> Result<(), HttpResponse>;
+    fn admits(&self, request: &HttpRequest) -> Result<(), Response>;
 
     /// Most bytes of a body.
     fn body_limit(&self) -> usize;
 
     /// The response.
-    fn answer(&self, request: &HttpRequest) -> HttpResponse;
+    fn answer(&self, request: &HttpRequest) -> Response;
 }
 
 /// Answers requests until `stop` is set; one more connection then ends the loop.
@@ -94,7 +94,7 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool, handler: &Arc<impl Handl
             continue;
         };
         let Some(slot) = Slot::take(&connections) else {
-            let full = HttpResponse::error(503, "too many connections", "try again in a moment");
+            let full = Response::error(503, "too many connections", "try again in a moment");
             let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
             let _ = send(&stream, &full, false);
             continue;
@@ -127,11 +127,11 @@ impl Drop for Slot {
 }
 
 /// The handler's response; a handler that panics has a defect, which costs this request alone.
-fn answered(handler: &impl Handler, request: &HttpRequest) -> HttpResponse {
+fn answered(handler: &impl Handler, request: &HttpRequest) -> Response {
     let answer = AssertUnwindSafe(|| handler.answer(request));
     panic::catch_unwind(answer).unwrap_or_else(|_| {
         let hint = "this is a defect of `cfo`; please report it with the request";
-        HttpResponse::error(500, "the server failed on this request", hint)
+        Response::error(500, "the server failed on this request", hint)
     })
 }
 
@@ -160,7 +160,7 @@ fn converse(stream: &TcpStream, handler: &impl Handler) -> io::Result<()> {
 
 /// Why a request is not answered by the handler.
 enum Refusal {
-    Answer(HttpResponse),
+    Answer(Response),
     /// The client has gone.
     Gone,
 }
@@ -170,7 +170,7 @@ impl From<io::Error> for Refusal {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 let hint = "send the whole request within ten seconds";
-                Self::Answer(HttpResponse::error(408, "the request took too long to arrive", hint))
+                Self::Answer(Response::error(408, "the request took too long to arrive", hint))
             }
             _ => Self::Gone,
         }
@@ -192,7 +192,7 @@ fn receive(
             Some((request, length)) => break (request, length),
             None if buffered.len() > HEAD => {
                 let hint = "send fewer or shorter headers";
-                return Err(Refusal::Answer(HttpResponse::error(431, "the headers are too long", hint)));
+                return Err(Refusal::Answer(Response::error(431, "the headers are too long", hint)));
             }
             None => more(stream, buffered, deadline)?,
         }
@@ -235,15 +235,15 @@ fn more(mut stream: &TcpStream, buffered: &mut Vec<u8>, deadline: Instant) -> Re
 }
 
 /// A request without its body and how many bytes that took, if all of it is there.
-fn head(buffered: &[u8]) -> Result<Option<(HttpRequest, usize)>, HttpResponse> {
-    let malformed = || HttpResponse::error(400, "this is not an HTTP request", "send a request of HTTP/1.1");
+fn head(buffered: &[u8]) -> Result<Option<(HttpRequest, usize)>, Response> {
+    let malformed = || Response::error(400, "this is not an HTTP request", "send a request of HTTP/1.1");
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     let length = match parsed.parse(buffered) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(HttpResponse::error(431, "there are too many headers", "send fewer"));
+            return Err(Response::error(431, "there are too many headers", "send fewer"));
         }
         Err(_) => return Err(malformed()),
     };
@@ -263,20 +263,20 @@ fn head(buffered: &[u8]) -> Result<Option<(HttpRequest, usize)>, HttpResponse> {
 }
 
 /// How many bytes follow the head of a request.
-fn body_size(request: &HttpRequest, limit: usize) -> Result<usize, HttpResponse> {
+fn body_size(request: &HttpRequest, limit: usize) -> Result<usize, Response> {
     if request.header("transfer-encoding").is_some() {
-        return Err(HttpResponse::error(411, "the request has no length", "send `Content-Length`"));
+        return Err(Response::error(411, "the request has no length", "send `Content-Length`"));
     }
     let mut lengths = request.headers("content-length").map(str::parse::<usize>);
     match (lengths.next(), lengths.next()) {
         (None, _) => Ok(0),
         (Some(Ok(size)), None) if size <= limit => Ok(size),
-        (Some(Ok(size)), None) => Err(HttpResponse::error(
+        (Some(Ok(size)), None) => Err(Response::error(
             413,
             &format!("the request has {size} bytes; at most {limit} are read"),
             "send one initial state and fewer times",
         )),
-        _ => Err(HttpResponse::error(
+        _ => Err(Response::error(
             400,
             "the length of the request is not a number",
             "send `Content-Length` once",
@@ -284,8 +284,8 @@ fn body_size(request: &HttpRequest, limit: usize) -> Result<usize, HttpResponse>
     }
 }
 
-fn send(mut stream: &TcpStream, response: &HttpResponse, keep: bool) -> io::Result<()> {
-    let HttpResponse { status, kind, body } = response;
+fn send(mut stream: &TcpStream, response: &Response, keep: bool) -> io::Result<()> {
+    let Response { status, kind, body } = response;
     let connection = if keep { "keep-alive" } else { "close" };
     let head = format!(
         "HTTP/1.1 {status} {}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: {connection}\r\n\
@@ -338,7 +338,7 @@ mod tests {
     struct Broken;
 
     impl Handler for Broken {
-        fn admits(&self, _: &HttpRequest) -> Result<(), HttpResponse> {
+        fn admits(&self, _: &HttpRequest) -> Result<(), Response> {
             Ok(())
         }
 
@@ -346,7 +346,7 @@ mod tests {
             0
         }
 
-        fn answer(&self, _: &HttpRequest) -> HttpResponse {
+        fn answer(&self, _: &HttpRequest) -> Response {
             panic!("as the test wants")
         }
     }

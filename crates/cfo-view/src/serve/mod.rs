@@ -21,7 +21,7 @@ use cfo::{CfoError, Model, Trained};
 use serde_json::{Value, json};
 
 use self::guard::Guard;
-use self::http::{Handler, HttpRequest, HttpResponse};
+use self::http::{Handler, HttpRequest, Response};
 use self::models::Models;
 use crate::page::{self, PageDocument, PageSource};
 
@@ -200,32 +200,30 @@ impl Server {
     }
 
     /// `GET /api/history`: the training so far, for a page that watches it.
-    fn history(&self) -> HttpResponse {
+    fn history(&self) -> Response {
         match page::read_run(&self.run, &mut Vec::new()) {
-            Ok(part) => HttpResponse::json(200, &part),
-            Err(error) => HttpResponse::error(
-                500,
-                &format!("{error:#}"),
-                "check that the folder of the run still exists",
-            ),
+            Ok(part) => Response::json(200, &part),
+            Err(error) => {
+                Response::error(500, &format!("{error:#}"), "check that the folder of the run still exists")
+            }
         }
     }
 }
 
 impl Handler for Server {
-    fn admits(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+    fn admits(&self, request: &HttpRequest) -> Result<(), Response> {
         self.guard.check(request)?;
         let known = ["/", "/api/run", "/api/history", "/api/predict"].contains(&request.path.as_str());
         let method = if request.path == "/api/predict" { "POST" } else { "GET" };
         if !known {
-            return Err(HttpResponse::error(
+            return Err(Response::error(
                 404,
                 "there is no such path",
                 "use `/`, `/api/run` or `/api/predict`",
             ));
         }
         if request.method != method {
-            return Err(HttpResponse::error(
+            return Err(Response::error(
                 405,
                 "this path does not accept that method",
                 &format!("use {method}"),
@@ -233,7 +231,7 @@ impl Handler for Server {
         }
         let json = request.header("content-type").is_some_and(|kind| kind.starts_with("application/json"));
         if method == "POST" && !json {
-            return Err(HttpResponse::error(
+            return Err(Response::error(
                 415,
                 "the body is not JSON",
                 "send `Content-Type: application/json`",
@@ -247,10 +245,10 @@ impl Handler for Server {
         (64 << 10) + 32 * self.model.shape().len() + 32 * 10_000
     }
 
-    fn answer(&self, request: &HttpRequest) -> HttpResponse {
+    fn answer(&self, request: &HttpRequest) -> Response {
         match request.path.as_str() {
-            "/" => HttpResponse { status: 200, kind: "text/html", body: self.page.clone().into_bytes() },
-            "/api/run" => HttpResponse::json(200, &self.describe()),
+            "/" => Response { status: 200, kind: "text/html", body: self.page.clone().into_bytes() },
+            "/api/run" => Response::json(200, &self.describe()),
             "/api/history" => self.history(),
             _ => predict::answer(&self.models, self.data.as_ref(), &request.body)
                 .unwrap_or_else(|refused| refused),

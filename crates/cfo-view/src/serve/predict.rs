@@ -10,7 +10,7 @@ use cfo::{Alignment, CfoError, Model, Request, SolverOptions, Trained, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::http::HttpResponse;
+use super::http::Response;
 use super::models::{Busy, Models};
 
 /// Most times of a request, and most numbers of a response.
@@ -68,19 +68,15 @@ struct Start {
     alignment: Option<Alignment>,
 }
 
-fn refuse(error: impl Into<String>, hint: &str) -> HttpResponse {
-    HttpResponse::error(422, &error.into(), hint)
+fn refuse(error: impl Into<String>, hint: &str) -> Response {
+    Response::error(422, &error.into(), hint)
 }
 
 /// Answers a request.
-pub fn answer(
-    models: &Models,
-    data: Option<&TrajectoryFile>,
-    body: &[u8],
-) -> Result<HttpResponse, HttpResponse> {
+pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Result<Response, Response> {
     let malformed = |error: &dyn std::fmt::Display| {
         let hint = "send {\"trajectory\": 0} or {\"initial\": [...]}, and \"times\": [...]";
-        HttpResponse::error(400, &format!("the body is not a valid request for a prediction: {error}"), hint)
+        Response::error(400, &format!("the body is not a valid request for a prediction: {error}"), hint)
     };
     let document: Value = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     if !document.is_object() {
@@ -93,8 +89,8 @@ pub fn answer(
         return Err(refuse(format!("there is no checkpoint `{checkpoint}`"), "`GET /api/run` lists them"));
     }
     let lease = models.lease(&checkpoint).map_err(|busy| match busy {
-        Busy::Full => HttpResponse::error(503, "too many predictions at a time", "try again in a moment"),
-        Busy::Failed(error) => HttpResponse::error(500, &format!("{error:#}"), "choose another checkpoint"),
+        Busy::Full => Response::error(503, "too many predictions at a time", "try again in a moment"),
+        Busy::Failed(error) => Response::error(500, &format!("{error:#}"), "choose another checkpoint"),
     })?;
     let began = Instant::now();
     let mut trained = lease.trained().clone();
@@ -110,14 +106,11 @@ pub fn answer(
     let mut shape = vec![times.len()];
     shape.extend(trained.model().shape().dimensions());
     let milliseconds = 1e3 * began.elapsed().as_secs_f64();
-    Ok(HttpResponse::json(
-        200,
-        &Answer { times, shape, values, evaluations, milliseconds, checkpoint, warnings },
-    ))
+    Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint, warnings }))
 }
 
 /// Checks what every request must satisfy.
-fn check(question: &Question) -> Result<(), HttpResponse> {
+fn check(question: &Question) -> Result<(), Response> {
     let Question { times, trajectory, initial, .. } = question;
     if times.is_empty() || times.len() > MOST_TIMES {
         return Err(refuse(
@@ -143,7 +136,7 @@ fn check(question: &Question) -> Result<(), HttpResponse> {
 }
 
 /// The state, its time and the parameters.
-fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, HttpResponse> {
+fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, Response> {
     let size = model.shape().len();
     if question.times.len() * size > MOST_NUMBERS {
         return Err(refuse(
@@ -176,7 +169,7 @@ fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> R
 }
 
 /// A state from the request; its time is the first of the training data unless the request has another.
-fn given(initial: &Value, model: &Model) -> Result<Start, HttpResponse> {
+fn given(initial: &Value, model: &Model) -> Result<Start, Response> {
     let mut state = Vec::new();
     let size = model.shape().len();
     if !flatten(initial, &mut state) || state.len() != size || state.iter().any(|value| !value.is_finite()) {
@@ -203,7 +196,7 @@ fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
 }
 
 /// The first state of a trajectory of the file.
-fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, HttpResponse> {
+fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Result<Start, Response> {
     let Some(file) = data else {
         return Err(refuse("there is no file with trajectories", "start the server with `--data FILE`"));
     };
@@ -219,7 +212,7 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
         Ok(Start { time, state: one.values, parameters: one.parameters, alignment: Some(alignment) })
     };
     read().map_err(|error| {
-        HttpResponse::error(500, &format!("{error:#}"), "`cfo inspect FILE` describes the problem")
+        Response::error(500, &format!("{error:#}"), "`cfo inspect FILE` describes the problem")
     })
 }
 
@@ -236,7 +229,7 @@ fn roll_out(
     start: Start,
     times: &[f64],
     flag: &std::sync::atomic::AtomicBool,
-) -> Result<Predicted, HttpResponse> {
+) -> Result<Predicted, Response> {
     let request = Request {
         start: vec![start.time],
         states: vec![start.state],
@@ -265,8 +258,8 @@ fn roll_out(
 }
 
 /// An error of the library as a response.
-fn from(error: &CfoError) -> HttpResponse {
+fn from(error: &CfoError) -> Response {
     let status = if error.is_bad_input() { 422 } else { 503 };
     let hint = error.hint().unwrap_or_else(|| "request less, or nearer times".into());
-    HttpResponse::error(status, &error.to_string(), &hint)
+    Response::error(status, &error.to_string(), &hint)
 }
