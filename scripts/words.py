@@ -23,14 +23,17 @@ RAW = "docs/measured/"
 # Files and folders, besides all Markdown, whose doc comments and strings follow the rules.
 CLEAN = [
     "benchmarks",
-    "crates/cfo-cli/src/args",
+    "crates/cfo-cli",
     "crates/cfo-cpu",
     "crates/cfo-cuda",
     "crates/cfo-data",
     "crates/cfo-device",
     "crates/cfo-engine",
     "crates/cfo-numerics",
+    "crates/cfo-paper",
     "crates/cfo-python",
+    "crates/cfo-view",
+    "crates/cfo-wheel",
     "crates/cfo/examples",
     "crates/cfo/src/error",
     "crates/cfo/src/lib.rs",

@@ -1,4 +1,4 @@
-//! How a command ends: its exit code and its message on stderr.
+//! The end of a command: exit code and message on stderr.
 //!
 //! 0 success, 1 the work failed, 2 wrong usage or bad input. Every error prints as its chain of causes, then the first
 //! hint of the chain; with `--json` also as a document on stdout, unless there is one already.
@@ -39,7 +39,7 @@ pub fn expect_json(asked: bool) {
     JSON.store(asked, Ordering::Relaxed);
 }
 
-/// What `--json` puts on stdout for a command that failed.
+/// The JSON document of a command that failed.
 #[derive(Serialize)]
 struct Failure {
     error: String,
@@ -47,7 +47,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// Prints itself if `--json` was given and no document has been printed.
+    /// Prints the document if `--json` was given and no document has been printed.
     fn print(&self) {
         if JSON.load(Ordering::Relaxed) && !report::has_printed_json() {
             // Fails only if stdout is closed.
@@ -105,7 +105,7 @@ pub fn conclude(command: impl FnOnce() -> anyhow::Result<()> + panic::UnwindSafe
             let code = code(&error);
             Failure { error: chain(&error), hint }.print();
             job::let_first_speak();
-            // A rank that stops because another one failed has nothing to add.
+            // A rank that stops because another one failed sends no error of its own.
             job::fail(if matches!(error.downcast_ref(), Some(CfoError::Elsewhere)) { "" } else { &text });
             code
         }

@@ -10,22 +10,22 @@ use cfo::ranks::{self, Launcher, world};
 use crate::args::Verb;
 use crate::diagnostics::speak;
 
-/// Whether this process leaves the talking to another.
+/// Whether this process prints nothing.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process leaves the talking to rank 0.
+/// Returns whether only rank 0 prints, and this process is another.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Before anything is known but the launcher's variables: whether this process is not the first.
+/// Silences this process unless it is the first by the launcher's variables; used before the ranks have joined.
 pub fn be_quiet_unless_first() {
     let first = Launcher::detect().and_then(|launcher| launcher.rank).is_none_or(|rank| rank == 0);
     QUIET.store(!first, Ordering::Relaxed);
 }
 
-/// Joins the other processes, if a launcher started this one. Returns whether the command is this process's to carry out: one
-/// that does not use ranks is rank 0's alone.
+/// Joins the other processes, if a launcher started this one. Returns whether this process carries out the command: only
+/// rank 0 carries out commands that do not use ranks.
 pub fn enter(command: &Verb) -> Result<bool> {
     let version = env!("CARGO_PKG_VERSION");
     let Some(ranks) = ranks::join(version, speak).map_err(CfoError::from)? else {
@@ -41,7 +41,7 @@ pub fn enter(command: &Verb) -> Result<bool> {
     Ok(together || ranks.is_first())
 }
 
-/// Divides the cores of a machine among its ranks, unless the launcher has done so or `RAYON_NUM_THREADS` says how many.
+/// Divides the cores of a machine among its ranks, unless the launcher or `RAYON_NUM_THREADS` sets their number.
 fn share_cores() {
     let Some(ranks) = world() else { return };
     let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
@@ -51,27 +51,27 @@ fn share_cores() {
     if std::env::var_os("RAYON_NUM_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / sharing.max(1)).max(1);
-        // A pool that is there already stays.
+        // An existing pool is kept.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
 }
 
-/// Where processes end before they have joined, rank 0 alone says why; a launcher ends it too once another process has failed, so
-/// that these wait until it has spoken.
+/// Waits until rank 0 has printed its error. Processes that fail before they have joined let only rank 0 print; a launcher
+/// would end it as soon as another process has failed.
 pub fn let_first_speak() {
     if is_quiet() && world().is_none() {
         std::thread::sleep(std::time::Duration::from_secs(2));
     }
 }
 
-/// Leaves the job when all others do.
+/// Leaves the job together with all other ranks.
 pub fn leave() {
     if let Some(ranks) = world() {
         ranks.finish();
     }
 }
 
-/// Tells the other ranks why this one failed; returns where all of them did.
+/// Sends the error of this rank to the others; returns if all of them failed.
 pub fn fail(text: &str) {
     if let Some(ranks) = world() {
         ranks.abort(text);

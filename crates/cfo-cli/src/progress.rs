@@ -61,7 +61,7 @@ pub struct TrainingProgress {
 }
 
 impl TrainingProgress {
-    /// For a training run of `steps` steps.
+    /// Creates the progress of a training run of `steps` steps.
     pub fn new(steps: u32) -> Self {
         Self { steps, spoken: None, validation: None, bar: Bar::new(u64::from(steps)) }
     }

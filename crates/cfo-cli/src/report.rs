@@ -1,4 +1,4 @@
-//! What a command prints on stdout: text for people or one JSON document.
+//! Output of commands on stdout: text or one JSON document.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -21,7 +21,7 @@ const CURVES: [[u8; 3]; 6] =
 
 type Color = [u8; 3];
 
-/// Which colours a terminal supports: all, or a palette of 256.
+/// The colours that a terminal supports: all, or a palette of 256.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Depth {
     True,
@@ -149,7 +149,7 @@ fn draw(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
     }
 }
 
-/// Components over time; with a prediction the first component of both.
+/// Draws components over time; with a prediction the first component of both.
 fn system(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
     let component = |values: &[f32], channel: usize| -> Vec<f32> {
@@ -170,7 +170,7 @@ fn system(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: 
     (picture, caption)
 }
 
-/// A field over space and time; time runs to the right.
+/// Draws a field over space and time; time runs to the right.
 fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
     let fields: Vec<&[f32]> = std::iter::once(truth).chain(predicted).collect();
@@ -188,7 +188,7 @@ fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
     (picture, caption.to_string())
 }
 
-/// Some snapshots; with a prediction the last snapshot: true, predicted and error.
+/// Draws some snapshots; with a prediction the last snapshot: true, predicted and error.
 fn plane(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
     let size = shape.len();

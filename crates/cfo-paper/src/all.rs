@@ -38,7 +38,7 @@ pub(crate) struct ExhibitRow {
     figures: Vec<String>,
 }
 
-/// How an experiment ended.
+/// The end of an experiment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(crate) enum ExperimentEnding {
@@ -51,7 +51,7 @@ pub(crate) enum ExperimentEnding {
     NotAsked,
     /// Its report exists, but lacks what failed.
     Incomplete { seconds: f64, problem: String },
-    /// It failed, and why.
+    /// It failed, with the reason.
     Failed { problem: String },
 }
 
@@ -65,7 +65,7 @@ impl ExperimentEnding {
     }
 }
 
-/// What is stored beside a finished report.
+/// The file beside a finished report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Finished {
     /// The command that made it.

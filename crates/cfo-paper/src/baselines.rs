@@ -1,4 +1,4 @@
-//! `baselines`: other methods beside CFO, with the seconds that a batch of their training takes.
+//! `baselines`: errors and seconds per training batch of CFO and other methods.
 
 use cfo::numerics::Spline;
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
@@ -19,15 +19,15 @@ use cfo_view::text::scientific;
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
 const METHODS: [&str; 2] = ["pde-refiner", "conditional-flow-matching"];
 
-/// What this experiment adds to a row.
+/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Costs {
-    /// Of training, mean over the runs.
+    /// Seconds per training batch, mean over the runs.
     seconds_per_batch: f64,
     paper_seconds_per_batch: Option<f64>,
     /// Network evaluations of a rollout.
     evaluations: Option<usize>,
-    /// Of a rollout, many in one batch.
+    /// Seconds per rollout, computed in batches.
     seconds_per_trajectory: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The terminal as experiments see it.
+//! The terminal of experiments.
 
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use cfo::Observer;
 use cfo::engine::Device;
 
-/// What a command provides to experiments: messages, results, progress, Ctrl-C, devices.
+/// Services of the command for experiments: messages, results, progress, Ctrl-C, devices.
 pub trait Console: Debug + RefUnwindSafe + Sync {
     /// Writes a line to stderr.
     fn say(&self, text: &str);

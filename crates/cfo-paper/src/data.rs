@@ -13,11 +13,11 @@ use cfo::ranks;
 /// The first trajectories of a system and a seed.
 pub(crate) struct Simulated<'a> {
     pub equation: &'a dyn Equation,
-    /// For people.
+    /// Name in messages.
     pub label: &'static str,
     pub samples: usize,
     pub seed: u64,
-    /// Where they are kept.
+    /// Their file.
     pub file: PathBuf,
     pub interrupt: &'a AtomicBool,
     pub console: &'a dyn Console,
@@ -48,8 +48,7 @@ impl Simulated<'_> {
         Ok(Trajectories::simulate(self.equation, self.samples, self.seed, self.interrupt)?)
     }
 
-    /// Whether the file has them. That its first trajectory comes out again, to the last bit, says that equation, parameters, seed and simulator
-    /// are the same.
+    /// Returns whether the file has them: its first trajectory must equal, bit for bit, that of this equation, seed and simulator.
     fn are_kept(&self) -> bool {
         let Ok(file) = TrajectoryFile::open(&self.file) else { return false };
         let described = file.len() == self.samples && *file.description() == self.equation.description();

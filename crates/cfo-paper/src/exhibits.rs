@@ -17,7 +17,7 @@ pub(crate) struct Exhibit {
     pub target: Experiment,
     /// Whether it has a row of the experiment's report; `None` for a figure.
     pub rows: Option<fn(&Value) -> bool>,
-    /// How the names of its figures' files begin.
+    /// First parts of the names of its figures' files.
     pub figures: &'static [&'static str],
 }
 

@@ -1,7 +1,7 @@
-//! What the experiments share: data simulated once for each system, training runs that continue after an interruption,
-//! and the measurement of each.
+//! Common parts of the experiments: data simulated once for each system, training runs that continue after an interruption,
+//! and their measurement.
 //!
-//! A target describes its training runs and turns each [`TrainedRun`] into rows; everything between is here.
+//! An experiment describes its training runs and converts each [`TrainedRun`] to rows.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use crate::Incomplete;
 use crate::data::Simulated;
 use crate::network::TrainedNetwork;
 use crate::options::{ChoiceName, Reproduce};
-use crate::outcome::TrainedRun;
 use crate::system::{SYSTEMS, Setup, TableSystem};
+use crate::trained_run::TrainedRun;
 use crate::training::{NetworkTraining, print_plan};
 
-/// What was measured of the setups that did not fail.
+/// Measurements of the setups that did not fail.
 pub(crate) struct MeasuredNetworks<T> {
     pub setups: Vec<Setup>,
-    /// In the order of the setups and of each one's trainings.
+    /// Networks in the order of the setups and their trainings.
     pub networks: Vec<TrainedNetwork<T>>,
-    /// Which setups failed, and why.
+    /// Setups that failed, with the reasons.
     pub failures: Vec<String>,
 }
 
-/// That a report lacks what failed.
+/// Creates the error of a report that lacks failed parts.
 pub(crate) fn incomplete(failures: &[String]) -> Incomplete {
     Incomplete {
         problem: failures.join("; "),
@@ -43,7 +43,7 @@ fn has_ranks() -> bool {
     ranks::world().is_some_and(|ranks| ranks.size() > 1)
 }
 
-/// How many training runs are behind, and how many there are.
+/// Numbers of finished and of all training runs.
 struct RunCount {
     done: usize,
     all: usize,
@@ -142,7 +142,7 @@ impl<'a> Laboratory<'a> {
             }
         }
         match failed {
-            // Nothing is left to report.
+            // There is nothing to report.
             Some((_, error)) if measured.setups.is_empty() => Err(error),
             Some(_) if self.arguments.share.is_some() => Err(incomplete(&measured.failures).into()),
             _ => Ok(self.arguments.share.is_none().then_some(measured)),

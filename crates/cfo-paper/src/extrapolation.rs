@@ -18,7 +18,7 @@ use crate::training::NetworkTraining;
 use crate::{Made, published};
 use cfo_view::plot::LineStyle;
 
-/// What this experiment adds to a row; the errors are over the whole horizon.
+/// Additional columns of this experiment; the errors are over the whole horizon.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TrainedHorizon {
     /// Share of the horizon that was trained on.

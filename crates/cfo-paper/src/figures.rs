@@ -14,10 +14,10 @@ use crate::experiment::Laboratory;
 use crate::findings::{Findings, marked, setup_figure};
 use crate::network::label;
 use crate::options::Reproduce;
-use crate::outcome::TrainedRun;
 use crate::published::percent;
 use crate::side_by_side::Gallery;
 use crate::system::Setup;
+use crate::trained_run::TrainedRun;
 use crate::training::NetworkTraining;
 use crate::{Made, published};
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
@@ -40,12 +40,12 @@ pub(crate) struct TrajectoryRow {
     rank: Option<&'static str>,
     /// Its number among the test trajectories.
     trajectory: Option<usize>,
-    /// Of this trajectory; none for one that diverged, and for a loss.
+    /// Error of this trajectory; `None` if it diverged, and for a loss.
     relative_l2: Option<f64>,
     paper: Option<f64>,
     /// The last report's, in units in which a network that predicts no change has 1.
     loss: Option<f64>,
-    /// Of the training run.
+    /// Seconds of the training run.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -71,7 +71,7 @@ struct Course {
     label: &'static str,
     /// Steps and losses.
     losses: Vec<(f64, f64)>,
-    /// Seconds until each.
+    /// Seconds until each of them.
     clock: Vec<f64>,
 }
 
@@ -80,7 +80,7 @@ struct Course {
 struct Found {
     rows: Vec<TrajectoryRow>,
     gallery: Gallery,
-    /// Of the training runs of a setup.
+    /// Losses of the training runs of each setup.
     losses: HashMap<String, Vec<Course>>,
 }
 

@@ -9,10 +9,10 @@ use crate::system::{Setup, TableSystem};
 use crate::{Record, ReportDocument};
 use cfo_view::plot::{Axis, Curve, Figure, Panels};
 
-/// What an experiment found, before it is laid out.
+/// Results of an experiment, from which its report is made.
 pub(crate) struct Findings<R> {
     pub title: &'static str,
-    /// What the columns mean.
+    /// Explanation of the columns.
     pub about: String,
     pub rows: Vec<R>,
     pub columns: Vec<TableColumn<R>>,
@@ -88,7 +88,7 @@ pub(crate) fn marked(setup: Setup) -> String {
     format!("{}{mark}", setup.system.name())
 }
 
-/// What a reader must know about the setting: reductions of `smoke`, overrides, the seed.
+/// Describes the setting: reductions of `smoke`, overrides, the seed.
 fn setting(arguments: &Reproduce, systems: &[&TableSystem]) -> String {
     let mut text = match arguments.scale {
         Scale::Smoke => {

@@ -14,7 +14,7 @@ use crate::{Made, published};
 use cfo_view::plot::LineStyle;
 use cfo_view::text::duration;
 
-/// What this experiment adds to a row.
+/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PaperTime {
     paper_seconds: Option<f64>,

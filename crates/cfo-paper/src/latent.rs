@@ -15,7 +15,7 @@ use crate::training::NetworkTraining;
 use crate::{Made, published};
 use cfo_view::plot::LineStyle;
 
-/// What this experiment adds to a row.
+/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LatentSpace {
     /// Absent for states as they are.
@@ -25,7 +25,7 @@ pub(crate) struct LatentSpace {
     field: [usize; 3],
 }
 
-/// The paper's error, which does not say of which wavelet: it stands beside that of the recipes.
+/// Returns the paper's error. The paper does not name its wavelet; the number is shown beside that of the recipes.
 fn paper(system: &str) -> Option<f64> {
     published::figure("Table 14", system, "latent", "relative L2")
 }
@@ -53,7 +53,7 @@ fn name(wavelet: Option<LatentWavelet>) -> &'static str {
     }
 }
 
-/// What is kept of a run: its errors, and the field that its network sees.
+/// Errors of a run, and the field that its network sees.
 type LatentRun = (Option<Report>, [usize; 3]);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<LatentSpace>> {
@@ -96,7 +96,7 @@ fn row(network: &TrainedNetwork<LatentRun>) -> NetworkRow<LatentSpace> {
 }
 
 impl LatentSpace {
-    /// For people.
+    /// Returns the name in tables and figures.
     fn label(&self) -> String {
         match self.wavelet {
             None => "states".into(),

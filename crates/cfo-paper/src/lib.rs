@@ -23,7 +23,6 @@ mod network;
 mod nfe;
 mod noise;
 mod options;
-mod outcome;
 mod page;
 mod published;
 mod quickstart;
@@ -35,6 +34,7 @@ mod spline_order;
 mod spread;
 mod system;
 mod table1;
+mod trained_run;
 mod training;
 
 use std::path::{Path, PathBuf};
@@ -56,9 +56,9 @@ pub use options::{ChoiceName, Editions, Experiment, Reproduce, Scale, TrainingSh
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct Incomplete {
-    /// What is missing and why.
+    /// The missing parts, with the reasons.
     pub problem: String,
-    /// What to do.
+    /// Advice.
     pub hint: String,
 }
 
@@ -105,7 +105,7 @@ fn carry_out(arguments: &Reproduce) -> Result<bool> {
     }
 }
 
-/// Refuses options that these targets would silently ignore.
+/// Refuses options that these experiments do not use.
 fn refuse_training_options(arguments: &Reproduce) -> Result<()> {
     refuse(
         arguments,
@@ -175,7 +175,7 @@ type Made<R> = Result<Option<Record<R>>>;
 /// The results of a target, ready for the terminal and for the report's folder.
 struct Record<R> {
     document: ReportDocument<R>,
-    /// For the terminal.
+    /// Text for the terminal.
     text: String,
     /// The report; it may show the figures in its folder by their names.
     markdown: String,
@@ -185,7 +185,7 @@ struct Record<R> {
     pictures: Vec<(String, Panels)>,
     /// Other files by name.
     files: Vec<(&'static str, String)>,
-    /// What is missing in it, and why.
+    /// Missing parts, with the reasons.
     failures: Vec<String>,
 }
 
@@ -211,12 +211,12 @@ impl<R: Serialize> Record<R> {
     }
 }
 
-/// What every target's JSON document has.
+/// The JSON document of an experiment.
 #[derive(Debug, Serialize)]
 struct ReportDocument<R> {
     target: Experiment,
     scale: Scale,
-    /// What a reader of the errors must know.
+    /// Notes on the errors.
     notes: Vec<String>,
     rows: Vec<R>,
 }

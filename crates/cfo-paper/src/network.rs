@@ -17,10 +17,10 @@ use cfo_view::text::{duration, scientific};
 pub(crate) struct TrainedNetwork<T> {
     pub training: NetworkTraining,
     pub parameters: usize,
-    /// Those of fine-tuning included.
+    /// Number of steps, with those of fine-tuning.
     pub steps: u32,
     pub finetune_steps: u32,
-    /// Of one training run, mean over the runs.
+    /// Seconds of a training run, mean over the runs.
     pub seconds: f64,
     pub runs: Vec<T>,
 }
@@ -43,10 +43,10 @@ pub(crate) struct NetworkRow<X> {
     /// The paper's deviation.
     pub paper_std: Option<f64>,
     pub parameters: usize,
-    /// Those of fine-tuning included.
+    /// Number of steps, with those of fine-tuning.
     pub steps: u32,
     pub finetune_steps: u32,
-    /// Of one training run, mean over the runs.
+    /// Seconds of a training run, mean over the runs.
     pub seconds: f64,
     #[serde(flatten)]
     pub own: X,
@@ -54,12 +54,12 @@ pub(crate) struct NetworkRow<X> {
     pub setup: Setup,
 }
 
-/// For experiments that add nothing to a row.
+/// The addition of experiments that add nothing to a row.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NoMore {}
 
 impl<T> TrainedNetwork<T> {
-    /// Its row, by a report of each run; `None` stands for a run that diverged.
+    /// Creates the row of the network from a report on each run; `None` stands for a run that diverged.
     pub fn row<X>(&self, report: impl Fn(&T) -> Option<&Report>, own: X) -> NetworkRow<X> {
         let NetworkTraining { setup, recipe, paper, paper_std, .. } = &self.training;
         let error = ErrorSpread::of(self.runs.iter().map(report));
@@ -89,7 +89,7 @@ impl<X> NetworkRow<X> {
         self.system == setup.system.name() && self.recipe == setup.edition
     }
 
-    /// What was trained, for tables and figures.
+    /// Returns the name of the network in tables and figures.
     pub fn label(&self) -> String {
         let kind = label(self.method);
         match (&self.spline, self.prediction) {
@@ -160,8 +160,8 @@ impl<X> NetworkRow<X> {
     }
 }
 
-/// The error over time of the first run of each network: a figure for each setup. `look` says a curve's label, colour and line from its
-/// position in the figure and its row.
+/// Draws the error over time of the first run of each network, in a figure for each setup. `look` returns the label, colour and
+/// line of a curve from its position in the figure and its row.
 pub(crate) fn errors_over_time<T, X>(
     title: &str,
     measured: &MeasuredNetworks<T>,

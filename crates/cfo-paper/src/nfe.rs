@@ -10,9 +10,9 @@ use crate::experiment::Laboratory;
 use crate::findings::{Findings, setup_figure};
 use crate::network::{NetworkRow, TrainedNetwork};
 use crate::options::Reproduce;
-use crate::outcome::TrainedRun;
 use crate::published::percent;
 use crate::system::Setup;
+use crate::trained_run::TrainedRun;
 use crate::training::NetworkTraining;
 use crate::{Made, published};
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
@@ -24,10 +24,10 @@ const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 /// The paper's tables of the solvers.
 const TABLES: [&str; 3] = ["Table 8", "Table 9", "Table 2"];
 
-/// What this experiment adds to a row; the paper tabulates the error at the final time.
+/// Additional columns of this experiment; the paper tabulates the error at the final time.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SolverBudget {
-    /// None for the baseline.
+    /// The solver; `None` for the baseline.
     solver: Option<&'static str>,
     /// The budget in units of the baseline's evaluations.
     share: f64,

@@ -20,7 +20,7 @@ const AMPLITUDES: [f64; 7] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1];
 /// The paper finds stable errors up to this amplitude.
 const STABLE: f64 = 1e-4;
 
-/// What this experiment adds to a row.
+/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NoiseAmplitude {
     amplitude: f64,
@@ -90,7 +90,7 @@ pub(crate) fn short(amplitude: f64) -> String {
     if amplitude == 0.0 { "0".into() } else { format!("{amplitude:.0e}") }
 }
 
-/// How much the errors of a sweep change up to the paper's amplitude, and how much above it.
+/// Describes how much the errors of a sweep change up to the paper's amplitude, and above it.
 fn verdict(sweep: &[NetworkRow<NoiseAmplitude>]) -> String {
     let Some(first) = sweep.first() else { return String::new() };
     let most = |stable: bool| {

@@ -1,4 +1,4 @@
-//! What is reproduced, and how.
+//! Options of `cfo reproduce`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -54,7 +54,7 @@ pub struct Reproduce {
     /// Whether `all` makes this report: `all` then prints its contents, and systems that it does not have are not an error.
     #[arg(skip)]
     pub part_of_all: bool,
-    /// What prints and shows progress; by default nothing is shown.
+    /// Prints results and shows progress; by default nothing is shown.
     #[arg(skip = &Silent as &dyn Console)]
     pub console: &'static dyn Console,
 }
@@ -144,7 +144,7 @@ pub enum Scale {
 /// One of several equal shares of the training runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainingShare {
-    /// From 1.
+    /// Number of the share, from 1.
     index: usize,
     count: usize,
 }

@@ -18,7 +18,7 @@ use cfo_view::text::duration;
 /// The parts of an experiment's report.
 #[derive(Debug, Default)]
 struct Report {
-    /// All but the title, the table and the figures.
+    /// Text without the title, the table and the figures.
     prose: String,
     /// The lines of its table; the first two are the heading.
     table: Vec<String>,
@@ -156,12 +156,7 @@ fn unsaid(prose: &str, said: &mut HashSet<String>) -> String {
     text.trim_matches('\n').to_owned()
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:1080px;margin:2em auto;padding:0 1em}\
-h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2.2em;border-top:1px solid #ddd;padding-top:.8em}\
-table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}th,td{padding:.15em .7em;border-bottom:1px solid #e4e4e4;text-align:left}\
-th{border-bottom:1px solid #888}.right{text-align:right}.wide{overflow-x:auto;margin:1em 0}\
-figure{margin:1.2em 0}img{max-width:100%}code,pre{font-size:13px;background:#f5f5f5;padding:.1em .3em}pre{padding:.6em;overflow-x:auto}\
-nav{columns:2;font-size:13px}nav a{display:block;color:#0b57a4;text-decoration:none}";
+const STYLE: &str = include_str!("page.css");
 
 /// Markdown of our reports as one self-contained HTML file with embedded figures.
 pub(crate) fn html(markdown: &str, folder: &Path) -> Result<String> {

@@ -39,7 +39,7 @@ pub(crate) fn flow(system: &str, spline: Spline, keep_rate: f64) -> [Option<f64>
     ["Table 1", "Table 1, deviations"].map(|label| figure(label, system, &spline.to_string(), &column))
 }
 
-/// Error and deviation of next-state prediction with a network. The deviation is that of the network which the paper's first table has.
+/// Error and deviation of the autoregressive model with a network. The deviation is that of the network which the paper's first table has.
 pub(crate) fn next_state(system: &str, network: &str) -> [Option<f64>; 2] {
     let [first, deviation] =
         ["Table 1", "Table 1, deviations"].map(|label| figure(label, system, "autoregressive", "100 %"));

@@ -22,8 +22,8 @@ use cfo_view::text::scientific;
 
 const SYSTEM: &str = "lorenz";
 
-/// What the methods share: our recipe with a laptop's budget, and without time as an input, since the equations do not
-/// depend on it.
+/// Returns the common recipe of the methods: ours with a laptop's budget, and without time as an input, since the equations do
+/// not depend on it.
 fn recipe(budget: &Budget) -> Result<Recipe> {
     let mut recipe = paper::System::find(SYSTEM)?.recipe(Edition::Ours);
     recipe.operator.set_time(false);
@@ -88,7 +88,7 @@ pub(crate) struct MethodRow {
     error: ErrorSpread,
     paper: Option<f64>,
     steps: u32,
-    /// Of all training runs together.
+    /// Seconds of all training runs together.
     seconds: f64,
     #[serde(skip)]
     label: &'static str,

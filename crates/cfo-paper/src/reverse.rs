@@ -18,7 +18,7 @@ use crate::experiment::Laboratory;
 use crate::findings::Findings;
 use crate::noise::short;
 use crate::options::Reproduce;
-use crate::outcome::TrainedRun;
+use crate::trained_run::TrainedRun;
 use crate::training::NetworkTraining;
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
@@ -47,7 +47,7 @@ pub(crate) struct BackwardRow {
     paper: Option<f64>,
 }
 
-/// What is kept of a run.
+/// Results of a run.
 #[derive(Default)]
 struct Found {
     rows: Vec<BackwardRow>,
@@ -134,7 +134,7 @@ struct Backward {
 }
 
 impl Backward {
-    /// From the snapshot at a share of the horizon back to the first one, or as far as all trajectories stay finite.
+    /// Integrates from the snapshot at a share of the horizon back to the first one, or as far as all trajectories stay finite.
     fn new(outcome: &TrainedRun<'_>, start: f64, noise: f64, seed: u64) -> Result<Self> {
         let test: Vec<Trajectory> = outcome.test().into_iter().cloned().collect();
         let size = outcome.trained.model().shape().len();

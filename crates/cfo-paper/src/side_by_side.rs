@@ -1,4 +1,4 @@
-//! What several methods predict for the same trajectories: those with CFO's highest and its median error.
+//! Predictions of several methods for the trajectories with CFO's highest and median error.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use cfo::data::{Description, Trajectory};
 use cfo::numerics::metric::relative_l2;
 
 use crate::network::label;
-use crate::outcome::TrainedRun;
 use crate::system::Setup;
+use crate::trained_run::TrainedRun;
 use crate::training::NetworkTraining;
 use cfo_view::figures;
 use cfo_view::figures::short;
@@ -31,7 +31,7 @@ struct SideBySide {
     shown: Vec<Shown>,
 }
 
-/// What is shown of several systems, by the stem of each setup's figures.
+/// Trajectories of several setups, by the stem of each setup's figures.
 #[derive(Default)]
 pub(crate) struct Gallery(HashMap<String, SideBySide>);
 

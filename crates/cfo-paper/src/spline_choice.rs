@@ -29,7 +29,7 @@ use cfo_view::text::scientific;
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 
-/// What `cfo inspect` chooses from.
+/// The paths from which `cfo inspect` chooses.
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
 /// Trajectories over which velocity errors are measured.
@@ -49,7 +49,7 @@ pub(crate) struct PathRow {
     velocity_error: f64,
     /// Error of snapshots left out in turn and interpolated, in standard deviations, as `cfo inspect` measures it.
     left_out_error: Option<f64>,
-    /// What `cfo inspect` recommends.
+    /// Whether `cfo inspect` recommends it.
     recommended: bool,
     /// Rollout error of a network trained on this path; absent if a rollout diverged.
     relative_l2: Option<f64>,
@@ -284,7 +284,7 @@ fn label(row: &PathRow) -> String {
     row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
 }
 
-/// For each keep rate, the best path by each measure.
+/// Returns the best path by each measure, for each keep rate.
 fn verdict(setup: &Setup, rows: &[PathRow]) -> String {
     let mut text = String::new();
     for keep_rate in KEEP_RATES {

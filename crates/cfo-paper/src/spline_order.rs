@@ -34,7 +34,7 @@ pub(crate) struct OrderRow {
     spline: String,
     /// Distance between knots in units of the data's step.
     step: usize,
-    /// Which end of the segment: 0 or 1.
+    /// End of the segment: 0 or 1.
     tau: usize,
     /// Mean over the segments of the relative L2 error of the velocity.
     error: f64,
@@ -80,7 +80,7 @@ struct Sums {
     velocity_squared: Vec<f64>,
 }
 
-/// In the order of [`SPLINES`] and [`STEPS`].
+/// Sums in the order of [`SPLINES`] and [`STEPS`].
 type AllSums = Vec<Sums>;
 
 /// The errors along one whole trajectory.

@@ -20,16 +20,16 @@ pub(crate) struct TableSystem {
     smoke: Smoke,
 }
 
-/// How `smoke` reduces a system.
+/// The reduction of a system with `smoke`.
 #[derive(Debug)]
 struct Smoke {
     split: [usize; 3],
     steps: u32,
     batch: usize,
-    /// Decay of the average of the weights in our recipe. The average must forget the initial weights within the steps.
+    /// Decay of the EMA in our recipe. It must forget the initial weights within the steps.
     ema: f64,
     equation: Option<fn() -> Box<dyn Equation>>,
-    /// What else is reduced, in words.
+    /// Description of the other reductions.
     reduction: &'static str,
     /// A note that readers of its errors need.
     caveat: Option<&'static str>,
@@ -46,7 +46,7 @@ impl TableSystem {
         self.paper.label
     }
 
-    /// Those of some recipes that it has: the paper's stands for ours where the paper leaves so much open that they are one.
+    /// Returns the existing ones of some recipes. The paper's recipe replaces ours where there is only one.
     pub fn editions(&self, asked: &[Edition]) -> Vec<Edition> {
         let own: Vec<Edition> = asked.iter().copied().filter(|&edition| self.paper.has(edition)).collect();
         if own.is_empty() { vec![Edition::Paper] } else { own }
@@ -83,7 +83,7 @@ impl TableSystem {
         }
     }
 
-    /// What `smoke` reduces, in words.
+    /// Describes the reductions of `smoke`.
     pub fn reduction(&self) -> String {
         let Smoke { split, steps, batch, reduction, .. } = &self.smoke;
         let paper = self.paper.recipe(Edition::Paper);

@@ -23,7 +23,7 @@ use cfo_view::text::scientific;
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 const SPLINES: [Spline; 2] = [Spline::Linear, Spline::Quintic];
 
-/// What this experiment adds to a row.
+/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BaselineRank {
     /// Whether it is the best of the baseline's rows of this system and recipe; none for CFO.
@@ -45,7 +45,7 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     trainings
 }
 
-/// What is kept of a run: its errors, and its losses by step.
+/// Errors of a run, and its losses by step.
 type Course = (Option<Report>, Vec<(f64, f64)>);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {

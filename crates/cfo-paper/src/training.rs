@@ -21,7 +21,7 @@ pub(crate) struct NetworkTraining {
     pub setup: Setup,
     /// Unique within its system and recipe; the name of its folder.
     pub name: String,
-    /// Without the seed and what the command line changes.
+    /// Recipe without the seed and overrides of the command line.
     pub recipe: Recipe,
     /// Share of the horizon that training and validation see.
     pub horizon: f64,
@@ -41,7 +41,7 @@ impl NetworkTraining {
         Self { setup, name, recipe, horizon: 1.0, paper, paper_std }
     }
 
-    /// The same with another stencil, where the spline has one.
+    /// Sets another stencil, if the spline has one.
     pub fn with_stencil(mut self, path: Path) -> Self {
         if path.spline != Spline::Linear && path.stencil != self.recipe.path.stencil {
             self.name += &format!("-stencil-{}", path.stencil);
@@ -51,7 +51,7 @@ impl NetworkTraining {
         self
     }
 
-    /// The same with another network.
+    /// Sets another network.
     pub fn on(mut self, backbone: &str) -> Self {
         if backbone != self.setup.system.backbones[0] {
             self.name += &format!("-{backbone}");
@@ -62,7 +62,7 @@ impl NetworkTraining {
         self
     }
 
-    /// The same with another amplitude of the path's noise.
+    /// Sets another amplitude of the path's noise.
     pub fn with_noise(mut self, amplitude: f64) -> Self {
         if amplitude != self.recipe.path.noise.amplitude {
             self.name += &format!("-noise-{amplitude:e}");
@@ -82,7 +82,7 @@ impl NetworkTraining {
         Self { setup, name, recipe, horizon: 1.0, paper, paper_std }
     }
 
-    /// Another objective with the system's own network, on all times: by its recipe where there is one.
+    /// Another objective with the system's own network, on all times; with the recipe of the method if there is one.
     pub fn other(setup: Setup, objective: ObjectiveConfig) -> Self {
         let recipe = setup.recipe_by(objective.name()).unwrap_or_else(|| setup.recipe());
         let recipe = for_objective(recipe, objective);
@@ -96,7 +96,7 @@ impl NetworkTraining {
         Some(Self { setup, name: method.to_owned(), recipe, horizon: 1.0, paper: None, paper_std: None })
     }
 
-    /// The same beside another error of the paper, or none.
+    /// Sets the error of the paper to compare with.
     pub fn beside(self, paper: Option<f64>) -> Self {
         Self { paper, paper_std: None, ..self }
     }
@@ -129,7 +129,7 @@ impl NetworkTraining {
     }
 }
 
-/// What is said of a training that is not made; a line of the JSON document.
+/// A planned training run in the JSON document.
 #[derive(Debug, Serialize)]
 struct Planned<'a> {
     system: &'static str,
@@ -142,7 +142,7 @@ struct Planned<'a> {
     /// Share of the horizon that is trained on.
     horizon: f64,
     seed: u64,
-    /// Those of fine-tuning included.
+    /// Number of steps, with those of fine-tuning.
     steps: u32,
     finetune_steps: u32,
     paper: Option<f64>,

@@ -15,7 +15,7 @@ struct Column {
     alignment: CellAlignment,
 }
 
-/// Which edge of a column its cells share.
+/// The common edge of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellAlignment {
     /// Words.

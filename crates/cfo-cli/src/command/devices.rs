@@ -1,4 +1,4 @@
-//! `cfo devices`: what this machine can compute on.
+//! `cfo devices`: the devices of this machine.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ struct Report {
     job: Option<Job>,
 }
 
-/// What a launcher's other processes have.
+/// The processes that a launcher started.
 #[derive(Debug, Serialize)]
 struct Job {
     ranks: Vec<Rank>,
@@ -34,10 +34,10 @@ struct Job {
 struct Rank {
     rank: usize,
     host: String,
-    /// The device that it takes by itself.
+    /// The device that `auto` selects.
     device: String,
     threads: usize,
-    /// What tells its GPU from all others.
+    /// Unique identifier of its GPU.
     gpu: Option<String>,
     /// Other ranks on the same GPU.
     shares_with: Vec<usize>,
@@ -51,7 +51,7 @@ struct Found {
 }
 
 impl Job {
-    /// What each rank has; all of them ask.
+    /// Collects the devices of all ranks; every rank calls it.
     fn gather(found: &DeviceReport) -> Result<Option<Self>> {
         let Some(ranks) = world() else { return Ok(None) };
         let device = job::device("auto")?.to_string();

@@ -34,7 +34,7 @@ struct EvaluationDocument {
     diverged: Vec<Diverged>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shorter_steps: Option<ShorterSteps>,
-    /// What a user should know besides.
+    /// Warnings.
     warnings: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
 
 /// Rolls out the trajectories of one part of the file.
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
-    // Of what all ranks roll out together rank 0 counts its own share.
+    // Rank 0 counts its own share of the rollouts of all ranks.
     let ranks = cfo::ranks::world().map_or(1, |ranks| ranks.size() as u64);
     let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64 / ranks);
     let watch = Watch::default()
@@ -101,7 +101,7 @@ fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// That the solver's steps are too long, and what to do about it.
+/// Returns a warning if the solver's steps are too long.
 fn too_long(found: &ShorterSteps) -> Option<String> {
     let nfe = 2 * found.evaluations[0];
     Some(format!(
@@ -196,7 +196,7 @@ pub(super) fn part(set: &Trajectories, part: SplitPart) -> Result<cfo::Part<'_>>
     Ok(chosen)
 }
 
-/// What was compared, in a sentence.
+/// Describes the comparison in a sentence.
 fn setting(document: &EvaluationDocument) -> String {
     format!(
         "`{}`, checkpoint `{}`: rollouts from the first snapshot of {} trajectories of `{}` with `{}`, compared at all their times",

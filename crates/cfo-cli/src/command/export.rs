@@ -21,7 +21,7 @@ use crate::{interrupt, report};
 /// Most values held in memory at a time.
 const HELD: usize = 1 << 22;
 
-/// What was written; the JSON document.
+/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(serialize_with = "report::path")]
@@ -34,7 +34,7 @@ struct Report {
     indices: Vec<usize>,
     frames: Frames,
     bytes: u64,
-    /// What the layout has no place for.
+    /// Data that the layout cannot store.
     left_out: Vec<String>,
     seconds: f64,
 }
@@ -95,7 +95,7 @@ pub fn run(arguments: &args::Export) -> Result<()> {
     report::print_result(arguments.json, &found, || text(&found))
 }
 
-/// Which trajectories are written, and a message about those that are not.
+/// Returns the trajectories to write, and a message about those that are left out.
 fn chosen(
     arguments: &args::Export,
     file: &TrajectoryFile,

@@ -16,7 +16,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::report;
 
-/// What was written and how fast; the JSON document.
+/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     out: PathBuf,

@@ -168,7 +168,7 @@ fn a_rank_with_another_recipe_is_refused() {
         let folder = prepared();
         let script = "[ ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} = 2 ] && s=7 || s=1; exec \"$0\" \"$@\" --set train.seed=$s";
         let mut command = mpi.shell(&folder, 3, script, "train recipe.toml --device cpu --out run");
-        let refused = folder.run(&mut command, "train by another recipe").ended_with(2);
+        let refused = folder.run(&mut command, "train with another recipe").ended_with(2);
         assert_eq!(refused.stderr.matches("rank 2 on ").count(), 1, "{}", refused.stderr);
         assert!(refused.stderr.contains("has recipe "), "{}", refused.stderr);
         assert!(!folder.path("run/checkpoints").exists());

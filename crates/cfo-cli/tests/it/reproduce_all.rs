@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::util::Folder;
 
-/// One system by one recipe, with a budget that tests the machinery, not the method.
+/// One system with one recipe and a reduced budget, which tests the machinery and not the method.
 const LINE: &str = "reproduce all --system burgers --recipe paper --device cpu --out page --set data.split=[3,1,2] \
                     --set train.steps=2 --set train.batch=4 --set evaluate.nfe=20";
 

@@ -39,7 +39,7 @@ impl Folder {
         command
     }
 
-    /// Runs another program in this folder; `name` tells it apart when it fails.
+    /// Runs another program in this folder; `name` identifies it in failures.
     pub fn run(&self, command: &mut Command, name: &str) -> Outcome {
         Outcome::new(name, &command.current_dir(self.0.path()).output().unwrap())
     }

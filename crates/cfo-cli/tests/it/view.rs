@@ -53,7 +53,7 @@ fn the_page_of_a_run_shows_its_training_and_evaluation() {
     script(&folder, &python, &browser, &["check", "both.html", "run"]);
 }
 
-/// What does not fit is left out or rounded, and the page says how.
+/// Data that do not fit are left out or rounded, with notes on the page.
 #[test]
 fn a_large_file_makes_a_page_of_a_few_megabytes_that_says_what_is_missing() {
     let folder = Folder::new();

@@ -26,7 +26,7 @@ const FRAMES: usize = 32;
 pub struct FigureFile {
     /// Its file.
     pub file: String,
-    /// What it shows.
+    /// Its caption.
     pub caption: String,
 }
 
@@ -144,7 +144,7 @@ impl Comparison<'_> {
         self.truth.iter().skip(channel).step_by(self.channels())
     }
 
-    /// Where a space axis begins and ends, in grid points if the file does not say.
+    /// Returns the range of a space axis, in grid points if the file has no domain.
     fn span(&self, axis: usize, label: &str) -> AxisSpan {
         let points = [self.description.shape.height, self.description.shape.width];
         let count = points[2 - self.description.shape.axes + axis];

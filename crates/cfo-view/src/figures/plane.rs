@@ -14,7 +14,7 @@ pub(super) const MOMENTS: usize = 5;
 /// Longer side of an image in points.
 pub(super) const SIDE: f64 = 124.0;
 
-/// The same in an animation.
+/// Longer side of an image in an animation, in points.
 const MOVING_SIDE: f64 = 190.0;
 
 impl Comparison<'_> {

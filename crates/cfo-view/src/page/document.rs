@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::encode::EncodedBlock;
 
-/// All that a page shows. The script reads it as JSON.
+/// The data of a page. The script reads them as JSON.
 #[derive(Debug, Default, Serialize)]
 pub struct PageDocument {
     /// The version of `cfo`.
@@ -15,7 +15,7 @@ pub struct PageDocument {
     pub field: Option<PageField>,
     /// A run: its training and its evaluation.
     pub run: Option<RunPart>,
-    /// What was left out or rounded, in sentences.
+    /// Notes on omitted and rounded data.
     pub notes: Vec<String>,
     /// Whether `cfo serve` serves the page.
     pub live: bool,
@@ -54,7 +54,7 @@ pub struct PageChannel {
 
 #[derive(Debug, Serialize)]
 pub struct PageTrajectory {
-    /// In the first file.
+    /// Index in the first file.
     pub index: usize,
     pub split: Option<String>,
     pub parameters: Vec<f64>,
@@ -64,17 +64,17 @@ pub struct PageTrajectory {
 #[derive(Debug, Serialize)]
 pub struct PageFile {
     pub label: String,
-    /// For each trajectory.
+    /// The track of each trajectory, if the file has one.
     pub tracks: Vec<Option<PageTrack>>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct PageTrack {
-    /// Which list of times.
+    /// Index of the list of times.
     pub times: usize,
     /// Whether the blocks store differences from the first file at the same times.
     pub difference: bool,
-    /// For each channel.
+    /// The numbers of each channel.
     pub blocks: Vec<EncodedBlock>,
     /// Relative L2 error at each time over all channels and points of the source, if the first file has that time.
     pub errors: Option<Vec<Option<f64>>>,

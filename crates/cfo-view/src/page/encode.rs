@@ -16,10 +16,10 @@ use serde::Serialize;
 /// Bits of a number that is stored exactly.
 pub const EXACT: u32 = 32;
 
-/// How many bits numbers may have on a page, from the best to the coarsest.
+/// Bits of numbers on a page, from the finest to the coarsest.
 pub const PRECISIONS: [u32; 7] = [EXACT, 16, 14, 12, 10, 9, 8];
 
-/// How numbers are rounded: `low + step * n` for whole `n`.
+/// The rounding of numbers to `low + step * n` for whole `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantization {
     pub bits: u32,
@@ -128,7 +128,7 @@ fn folded(difference: u16) -> u16 {
     ((signed << 1) ^ (signed >> 15)) as u16
 }
 
-/// The same in one byte, for numbers of at most eight bits.
+/// Zigzag coding in one byte, for numbers of at most eight bits.
 fn narrow(differences: &[u16]) -> Vec<u8> {
     let fold = |&difference: &u16| {
         let signed = difference as u8 as i8;
@@ -137,7 +137,7 @@ fn narrow(differences: &[u16]) -> Vec<u8> {
     differences.iter().map(fold).collect()
 }
 
-/// All first bytes, then all second ones, and so on.
+/// Splits numbers into bytes: all first bytes, then all second ones, and so on.
 fn planes(numbers: impl Iterator<Item = u32>, count: usize, bytes: usize) -> Vec<u8> {
     let mut planes = vec![0; count * bytes];
     for (index, number) in numbers.enumerate() {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What the page's script does.
+    /// Decodes a block as the page's script does.
     fn decoded(block: &EncodedBlock, [height, width]: [usize; 2], count: usize) -> Vec<f64> {
         let mut bytes = Vec::new();
         let packed = STANDARD.decode(&block.data).unwrap();

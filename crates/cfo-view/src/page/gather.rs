@@ -37,7 +37,7 @@ struct Extract {
 struct Share {
     times: Vec<f64>,
     difference: bool,
-    /// For each channel `[frames, height, width]` numbers.
+    /// `[frames, height, width]` numbers of each channel.
     channels: Vec<Vec<f32>>,
     errors: Option<Vec<Option<f64>>>,
 }
@@ -107,7 +107,7 @@ impl Extract {
         self.indices.len() * self.frames * height * width * description.shape.channels * files
     }
 
-    /// Show less: fewer trajectories first, then fewer snapshots, then fewer points.
+    /// Reduces the extract: fewer trajectories first, then fewer snapshots, then fewer points.
     fn shrink(&mut self) {
         match self.indices.len() {
             1 if self.frames > 120 => self.frames = self.frames.div_ceil(2),
@@ -116,7 +116,7 @@ impl Extract {
         }
     }
 
-    /// Which of `count` snapshots are shown: evenly spread, the first and the last among them.
+    /// Returns the shown snapshots of `count`: evenly spread, the first and the last among them.
     fn frames_of(&self, count: usize) -> Vec<usize> {
         let kept = count.min(self.frames);
         (0..kept).map(|n| if kept > 1 { n * (count - 1) / (kept - 1) } else { 0 }).collect()
@@ -291,7 +291,7 @@ fn channels(file: &TrajectoryFile) -> Vec<PageChannel> {
     (0..description.shape.channels).map(channel).collect()
 }
 
-/// What is left out of the page or rounded.
+/// Returns notes on omitted and rounded data.
 fn notes(
     files: &[PageSource],
     extract: &Extract,

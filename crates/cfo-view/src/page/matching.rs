@@ -14,18 +14,18 @@ pub struct PageSource {
     pub label: String,
     /// The file.
     pub file: TrajectoryFile,
-    /// Which trajectory of the first file each of its trajectories predicts, if known.
+    /// For each of its trajectories the predicted trajectory of the first file, if known.
     pub of: Option<Vec<usize>>,
 }
 
-/// For each file after the first, which of its trajectories belongs to which of the first's.
+/// The predictions of each trajectory of the first file, for each other file.
 pub struct Pairing {
     /// `partners[file - 1][index]`.
     partners: Vec<Vec<Option<usize>>>,
 }
 
 impl Pairing {
-    /// By number where both files have equally many, else by the state that they start from.
+    /// Pairs trajectories by number if both files have equally many, otherwise by their first states.
     ///
     /// # Errors
     /// If a file has another shape or other channels than the first.
@@ -61,14 +61,14 @@ impl Pairing {
         self.partners[file - 1][index]
     }
 
-    /// All trajectories of the first file, those with predictions in front.
+    /// Returns all trajectories of the first file, those with predictions first.
     pub fn order(&self, count: usize) -> Vec<usize> {
         let has = |index: &usize| self.partners.iter().any(|partners| partners[*index].is_some());
         let (predicted, others): (Vec<usize>, Vec<usize>) = (0..count).partition(has);
         predicted.into_iter().chain(others).collect()
     }
 
-    /// How predictions were matched, if not by number.
+    /// Returns notes on pairs that were not made by number.
     pub fn notes(&self, files: &[PageSource]) -> Vec<String> {
         let truth = &files[0].file;
         let matched = self.partners.iter().zip(&files[1..]);
@@ -104,7 +104,7 @@ fn by_start(truth: &TrajectoryFile, file: &TrajectoryFile) -> Result<Vec<Option<
     Ok(partners)
 }
 
-/// For each of `own` times its position among the `known` ones, if it is there.
+/// Returns the position of each of the `own` times among the `known` ones, if it is there.
 pub fn common(own: &[f64], known: &[f64]) -> Vec<Option<usize>> {
     own.iter().map(|&time| place(known, time)).collect()
 }

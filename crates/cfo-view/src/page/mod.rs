@@ -16,7 +16,7 @@ pub use run::read as read_run;
 const TEMPLATE: &str = include_str!("index.html");
 const STYLE: &str = include_str!("style.css");
 
-/// In the order in which they need each other.
+/// The scripts in the order of their dependencies.
 const SCRIPTS: [&str; 10] = [
     include_str!("numbers.js"),
     include_str!("color.js"),

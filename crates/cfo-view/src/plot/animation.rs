@@ -124,7 +124,7 @@ impl Palette {
 mod tests {
     use super::*;
 
-    /// What a viewer shows: each frame over the one before.
+    /// A viewer draws each frame over the previous one.
     #[test]
     fn frames_come_back_from_the_file() {
         let mut images: Vec<Vec<u8>> =

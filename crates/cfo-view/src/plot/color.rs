@@ -11,11 +11,11 @@ const LEVELS: f64 = 96.0;
 /// Maps numbers to colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColorScale {
-    /// Which colours.
+    /// The family of colours.
     pub map: ColorMap,
-    /// The number that has the first colour; what is below has it too.
+    /// The number of the first colour; smaller numbers have it too.
     pub low: f64,
-    /// The number that has the last colour; what is above has it too.
+    /// The number of the last colour; larger numbers have it too.
     pub high: f64,
 }
 

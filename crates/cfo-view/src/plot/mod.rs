@@ -1,7 +1,7 @@
 //! Figures: described as data, drawn as SVG and as PNG.
 //!
 //! A figure looks the same on every machine: text is measured and rasterised with a font inside the program, so
-//! nothing has to be installed. Commands build a [`Figure`] and know nothing of drawing.
+//! nothing has to be installed. Commands build a [`Figure`] without calling the drawing library.
 
 mod animation;
 mod chart;
@@ -67,7 +67,7 @@ impl Axis {
     }
 }
 
-/// How values are placed along an axis.
+/// The mapping of values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisScale {
     /// Equal differences take equal space.
@@ -85,9 +85,9 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// Position in the palette; curves of one family share it.
     pub color: usize,
-    /// How the line is drawn.
+    /// Line style.
     pub line: LineStyle,
-    /// Words beside the points, one for each: the points are then marked, a single one too. Empty for a mere line.
+    /// Words beside the points, one for each, which are then marked. Empty for a line without marks.
     pub marks: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Curve {
         Self { label: label.into(), points, color, line, marks: Vec::new() }
     }
 
-    /// The same with its points marked, and words beside each.
+    /// Marks the points, with words beside each.
     pub fn with_marks(self, marks: Vec<String>) -> Self {
         Self { marks, ..self }
     }
@@ -106,7 +106,7 @@ impl Curve {
 /// Line style, which distinguishes curves of one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
-    /// Without gaps.
+    /// A line without gaps.
     Solid,
     /// Long strokes.
     Dashed,
@@ -155,9 +155,9 @@ impl Drawing for Figure {
 /// The least range of the axes, whatever the curves: frames of an animation share them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Of the horizontal axis.
+    /// Range of the horizontal axis.
     pub x: Option<[f64; 2]>,
-    /// Of the vertical axis.
+    /// Range of the vertical axis.
     pub y: Option<[f64; 2]>,
 }
 

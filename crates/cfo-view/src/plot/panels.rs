@@ -15,7 +15,7 @@ const MARGIN: u32 = 10;
 const TITLE_HEIGHT: u32 = 28;
 const HEADING_HEIGHT: u32 = 20;
 const GAP: u32 = 10;
-/// With an axis below, whose labels reach past its ends.
+/// Gap with an axis below, whose labels reach past its ends.
 const AXIS_GAP: u32 = 18;
 const BAR_GAP: u32 = 6;
 const BAR_WIDTH: u32 = 9;
@@ -32,22 +32,22 @@ pub struct Panels {
     pub title: String,
     /// Printed above each column.
     pub columns: Vec<String>,
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub rows: Vec<PanelRow>,
     /// Width and height of an image in points.
     pub panel: (u32, u32),
-    /// What the horizontal axis of each image shows; without it the images have no axes.
+    /// The horizontal axis of each image; without it the images have no axes.
     pub x: Option<AxisSpan>,
-    /// What the vertical axis of each image shows.
+    /// The vertical axis of each image.
     pub y: Option<AxisSpan>,
 }
 
 /// One row of images.
 #[derive(Clone, Debug)]
 pub struct PanelRow {
-    /// Printed beside it, upright.
+    /// Printed beside the row, upright.
     pub label: String,
-    /// From left to right.
+    /// Images from left to right.
     pub images: Vec<Image>,
 }
 
@@ -58,13 +58,13 @@ pub struct Image {
     pub values: Vec<f32>,
     /// Numbers in a row.
     pub width: usize,
-    /// What the colours mean.
+    /// The colours of the numbers.
     pub scale: ColorScale,
     /// Whether a colour bar stands to the right.
     pub bar: bool,
 }
 
-/// What an axis of an image shows, and from where to where.
+/// Quantity and range of an axis of an image.
 #[derive(Clone, Debug)]
 pub struct AxisSpan {
     /// Quantity and unit.

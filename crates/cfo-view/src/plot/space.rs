@@ -23,7 +23,7 @@ const MARGIN: i32 = 44;
 pub struct SpacePlot {
     /// Printed above.
     pub title: String,
-    /// What the three axes show.
+    /// Labels of the three axes.
     pub labels: [String; 3],
     /// Least and greatest value on each axis.
     pub bounds: [[f64; 2]; 3],
@@ -42,7 +42,7 @@ pub struct SpaceCurve {
     pub points: Vec<[f64; 3]>,
     /// Position in the palette.
     pub color: usize,
-    /// How the line is drawn.
+    /// Line style.
     pub line: LineStyle,
 }
 
@@ -54,7 +54,7 @@ struct Edge {
     axis: usize,
     /// Offset of its labels, in points.
     away: (i32, i32),
-    /// How they are aligned there.
+    /// Their alignment there.
     anchor: (HPos, VPos),
 }
 
@@ -83,7 +83,7 @@ struct View {
 }
 
 impl View {
-    /// The projected box fills the space that the title and the margins leave.
+    /// Creates a view in which the projected box fills the space below the title and inside the padding.
     fn filling(width: i32, height: i32) -> Self {
         let reach = |of: fn((f64, f64)) -> f64| {
             corners().iter().map(|&corner| of(project(corner)).abs()).fold(0.0, f64::max)
@@ -104,7 +104,7 @@ impl View {
         (self.center.0 + self.scale.0 * right, self.center.1 - self.scale.1 * up)
     }
 
-    /// In whole points.
+    /// Returns a position in whole points.
     fn point(&self, point: [f64; 3]) -> (i32, i32) {
         let (x, y) = self.place(point);
         (x.round() as i32, y.round() as i32)

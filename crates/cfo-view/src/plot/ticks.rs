@@ -80,7 +80,7 @@ impl Ticks {
         Self { low, high, major, minor, scale: AxisScale::Logarithmic, numbers }
     }
 
-    /// Where `value` is drawn, if the axis can show it.
+    /// Returns the drawing coordinate of `value`, if the axis can show it.
     pub fn coordinate(&self, value: f64) -> Option<f64> {
         coordinate(value, self.scale)
     }

@@ -63,7 +63,7 @@ impl Response {
         Self { status, kind: "application/json", body }
     }
 
-    /// What went wrong and what to do about it.
+    /// Creates an error with a hint.
     pub fn error(status: u16, error: &str, hint: &str) -> Self {
         Self::json(status, &serde_json::json!({ "error": error, "hint": hint }))
     }
@@ -88,7 +88,7 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool, handler: &Arc<impl Handl
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // A failed connection is the client's problem. Running out of file descriptors is ours, and temporary.
+        // Clients retry failed connections. A lack of file descriptors is temporary.
         let Ok(stream) = stream else {
             thread::sleep(Duration::from_millis(20));
             continue;
@@ -262,7 +262,7 @@ fn head(buffered: &[u8]) -> Result<Option<(HttpRequest, usize)>, Response> {
     Ok(Some((request, length)))
 }
 
-/// How many bytes follow the head of a request.
+/// Returns the number of bytes after the head of a request.
 fn body_size(request: &HttpRequest, limit: usize) -> Result<usize, Response> {
     if request.header("transfer-encoding").is_some() {
         return Err(Response::error(411, "the request has no length", "send `Content-Length`"));

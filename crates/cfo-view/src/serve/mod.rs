@@ -44,7 +44,7 @@ struct Server {
     page: String,
 }
 
-/// What to serve, and where.
+/// Options of the server.
 pub struct ServeOptions {
     /// The folder of the run.
     pub run: PathBuf,
@@ -54,7 +54,7 @@ pub struct ServeOptions {
     pub port: Option<u16>,
     /// The address; all but loopback addresses need a token.
     pub host: String,
-    /// What every request must contain.
+    /// Token that every request must contain.
     pub token: Option<String>,
     /// `auto`, `cpu` or `cuda:N`.
     pub device: String,

@@ -13,7 +13,7 @@ use cfo::{Run, Trained};
 const AT_ONCE: usize = 4;
 /// Predictions that may wait for their turn.
 const WAITING: usize = 64;
-/// How long they wait.
+/// Longest time that they wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time of a prediction.
 pub const LONGEST: Duration = Duration::from_secs(20);
@@ -70,7 +70,7 @@ impl Models {
         self.run.checkpoints().preferred().unwrap_or("latest").to_string()
     }
 
-    /// What a name refers to now: `best` and `latest` change while training continues.
+    /// Returns the checkpoint of a name: `best` and `latest` change while training continues.
     fn resolved(&self, name: &str) -> String {
         self.run.checkpoints().target(name)
     }

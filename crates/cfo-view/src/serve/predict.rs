@@ -47,7 +47,7 @@ struct Answer {
     evaluations: usize,
     milliseconds: f64,
     checkpoint: String,
-    /// What a user should know besides.
+    /// Warnings.
     warnings: Vec<String>,
 }
 
@@ -59,12 +59,12 @@ enum Numbers {
     Double(Vec<f64>),
 }
 
-/// Where a prediction starts, in the model's order.
+/// The start of a prediction, in the model's order.
 struct Start {
     time: f64,
     state: Vec<f32>,
     parameters: Vec<f64>,
-    /// How the file's channels map to the model's.
+    /// The mapping from the file's channels to the model's.
     alignment: Option<Alignment>,
 }
 
@@ -216,7 +216,7 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
     })
 }
 
-/// What a rollout found, at the times in the order of the request.
+/// The result of a rollout, in the order of the requested times.
 struct Predicted {
     values: Numbers,
     evaluations: usize,

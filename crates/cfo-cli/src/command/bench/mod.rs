@@ -47,10 +47,10 @@ struct Report {
     nfe: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ms_per_trajectory: Option<f64>,
-    /// What the last step took of a solver that chooses its steps.
+    /// Steps in the last training step of a solver that chooses its steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     solver: Option<SolverCounts>,
-    /// What each rank does of a step, where there are several.
+    /// Times of each rank, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<RankTime>,
 }
@@ -199,7 +199,7 @@ struct Overhead {
     step_ms: f64,
     /// The sampler alone.
     sampler_ms: f64,
-    /// What loop and sampler add to the step without its sampler.
+    /// Time of loop and sampler, relative to the step without its sampler.
     overhead_percent: f64,
 }
 

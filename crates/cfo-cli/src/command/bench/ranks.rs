@@ -1,4 +1,4 @@
-//! What each rank does of a step: computes, or waits for sums. It tells ranks of unequal speed from sums that take long.
+//! The time that each rank computes and waits for sums. It distinguishes ranks of unequal speed from slow sums.
 
 use anyhow::Result;
 use cfo::engine::Memory;
@@ -19,7 +19,8 @@ pub(super) struct RankTime {
 }
 
 impl RankTime {
-    /// Those of all ranks, where there are several and the step is the CPU's: the sums of a GPU are commands of its own.
+    /// Collects the times of all ranks, if there are several and the step runs on the CPU: sums of GPUs are commands in a
+    /// stream.
     pub(super) fn of_all(
         work: BenchWork,
         memory: &Memory,

@@ -1,4 +1,4 @@
-//! What a network is timed on: its system's recipe and trajectories of that system.
+//! Recipe and trajectories with which a network is timed.
 
 use anyhow::Result;
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation};

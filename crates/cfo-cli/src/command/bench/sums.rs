@@ -1,4 +1,4 @@
-//! What a sum over all ranks takes by MPI, message by message: the constants of docs/developers/scaling.md.
+//! Times of MPI sums over all ranks for several message sizes: the constants of docs/developers/scaling.md.
 
 use std::path::PathBuf;
 use std::time::Instant;

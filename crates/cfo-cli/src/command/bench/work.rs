@@ -12,7 +12,7 @@ use cfo::{Budget, CfoError, Request, Trajectories};
 
 use crate::args::{self, BenchWork};
 
-/// What is timed.
+/// Work to be timed.
 pub(super) enum TimedWork {
     Program(CompiledStep),
     Rollout { rollout: Box<Rollout>, request: Request, nfe: usize },
@@ -119,7 +119,7 @@ pub(super) fn time(work: &mut TimedWork, memory: &mut Memory, repetitions: usize
     let once = Instant::now();
     work.run(memory)?;
     let group = (GROUP / once.elapsed().as_secs_f64()).ceil().clamp(1.0, 1000.0) as usize;
-    // Ranks that sum over each other make as many runs.
+    // Ranks that sum with each other make equally many runs.
     let group = cfo::ranks::from_first(group)?;
     let mut times = Vec::with_capacity(repetitions);
     let before = waited();

@@ -1,4 +1,4 @@
-//! `cfo inspect`: what a file contains, what is wrong with it, and whether it is sampled densely enough.
+//! `cfo inspect`: the contents of a file, its defects, and whether its times are dense enough.
 
 mod order;
 mod sampling;
@@ -17,19 +17,19 @@ use crate::{report, terminal};
 use sampling::{NoiseReport, Sampling};
 use scan::{Scan, TimesReport};
 
-/// What was found; the JSON document.
+/// The report; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(serialize_with = "report::path")]
     path: PathBuf,
     layout: String,
-    /// Empty when the file does not say.
+    /// Empty if the file does not name it.
     system: String,
     trajectories: usize,
     /// Distinct ones among those that were read.
     distinct: usize,
     frames: Extent<usize>,
-    /// Of one snapshot: the space axes, then the channels.
+    /// Shape of a snapshot: the space axes, then the channels.
     shape: Vec<usize>,
     channels: usize,
     periodic: Vec<bool>,
@@ -41,10 +41,10 @@ struct Report {
     values: Vec<ChannelReport>,
     split: Option<SplitReport>,
     parameters: Vec<ParameterReport>,
-    /// What is not wrong, but misleading.
+    /// Warnings about valid but misleading properties.
     warnings: Vec<String>,
     scanned: Scanned,
-    /// Of each channel; empty when values or times do not allow an estimate.
+    /// Noise of each channel; empty if values or times do not allow an estimate.
     noise: Vec<NoiseReport>,
     /// Absent when values or times do not allow a spline.
     sampling: Option<Sampling>,
@@ -89,7 +89,7 @@ struct ParameterReport {
     max: f64,
 }
 
-/// How much of the file the statistics cover.
+/// The part of the file that the statistics cover.
 #[derive(Debug, Serialize)]
 struct Scanned {
     trajectories: usize,

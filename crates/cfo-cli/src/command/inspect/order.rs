@@ -5,7 +5,7 @@ use cfo_data::store::TrajectoryFile;
 /// Fewer trajectories may be sorted by chance: of files with 8 trajectories in random order, one in 20,000 is sorted.
 const FEWEST: usize = 8;
 
-/// How neighbouring trajectories are ordered.
+/// The order of the parameters along the file.
 #[derive(Clone, Debug)]
 pub(super) struct TrajectoryOrder {
     trajectories: usize,
@@ -22,7 +22,7 @@ struct Run {
 }
 
 impl TrajectoryOrder {
-    /// Of one trajectory with these parameters.
+    /// Creates the order of one trajectory.
     pub fn of(parameters: &[f64]) -> Self {
         let run = |&value: &f64| Run { first: value, last: value, rises: true, falls: true };
         Self { trajectories: 1, parameters: parameters.iter().map(run).collect() }
@@ -38,7 +38,7 @@ impl TrajectoryOrder {
         }
     }
 
-    /// What a user should know before the file is split.
+    /// Returns warnings about splits in the order of the file.
     pub fn warnings(&self, file: &TrajectoryFile) -> Vec<String> {
         let has_split = file.split(0).is_some();
         let sorted = self.parameters.iter().zip(&file.description().parameter_names).filter(|(run, _)| {

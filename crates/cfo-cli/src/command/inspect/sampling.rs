@@ -5,7 +5,7 @@ use cfo_data::{DataError, SamplingAudit, Verdict};
 use cfo_numerics::Path;
 use serde::{Serialize, Serializer};
 
-/// How well left-out snapshots are interpolated from their neighbours.
+/// Errors of left-out snapshots that are interpolated from their neighbours.
 #[derive(Debug, Serialize)]
 pub(super) struct Sampling {
     pub trajectories: usize,
@@ -29,7 +29,7 @@ pub(super) struct RebuiltReport {
     pub stencil: Option<usize>,
     /// Root mean square, each channel in units of its deviation.
     pub error: f64,
-    /// The same without the noise's share.
+    /// The error without the contribution of the noise.
     pub curve_error: f64,
     pub relative_l2: f64,
 }
@@ -38,9 +38,9 @@ pub(super) struct RebuiltReport {
 #[derive(Debug, Serialize)]
 pub(super) struct NoiseReport {
     pub name: String,
-    /// In the channel's units.
+    /// Standard deviation in the channel's units.
     pub deviation: f64,
-    /// In units of the channel's deviation.
+    /// Standard deviation in units of the channel's deviation.
     pub relative: f64,
     /// Whether it could be separated from the effect of sparse times; if not, it is an upper bound.
     pub resolved: bool,
@@ -55,7 +55,7 @@ pub(super) struct NoiseReport {
 }
 
 impl NoiseReport {
-    /// Of each channel of `file`.
+    /// Estimates the noise of each channel of `file`.
     pub fn of(file: &TrajectoryFile, deviation: &[f64], names: &[String]) -> Result<Vec<Self>, DataError> {
         let channels = cfo_data::noise_of_file(file, deviation)?.into_iter().zip(names);
         let noise = channels.map(|(noise, name)| Self {

@@ -23,7 +23,7 @@ const UNIFORM: f64 = 1e-3;
 /// An interval is a gap from this multiple of the trajectory's mean interval on.
 const GAP: f64 = 5.0;
 
-/// What the trajectories that were read have in common.
+/// Statistics of the trajectories that were read.
 pub(super) struct Scan {
     pub trajectories: usize,
     /// A hash of the values of each distinct trajectory.
@@ -65,7 +65,7 @@ pub(super) struct Gap {
     pub frame: usize,
     pub from: f64,
     pub to: f64,
-    /// In units of the trajectory's mean interval.
+    /// Length in units of the trajectory's mean interval.
     pub ratio: f64,
 }
 
@@ -141,7 +141,7 @@ impl Scan {
     }
 }
 
-/// All trajectories, or an even selection that stays within the budget.
+/// Returns all trajectories, or an even selection that stays within the budget.
 fn chosen(file: &TrajectoryFile, full: bool) -> Result<Vec<usize>, DataError> {
     let size = file.description().shape.len() * file.frame_count(0)?;
     let affordable = (MOST_VALUES / size.max(1)).max(1);

@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 /// Most values held in memory at a time.
 const HELD: usize = 1 << 24;
 
-/// What was written; the JSON document.
+/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(serialize_with = "report::path")]
@@ -41,7 +41,7 @@ struct Report {
     /// Trajectories that left the range of the training data.
     #[serde(skip)]
     excursions: usize,
-    /// What a user should know besides.
+    /// Warnings.
     warnings: Vec<String>,
 }
 
@@ -61,22 +61,22 @@ impl Diverged {
         Self { trajectory, time: divergence.time, reason: divergence.halt.to_string() }
     }
 
-    /// In a sentence.
+    /// Describes it in a sentence.
     pub(super) fn text(&self) -> String {
         format!("the integration of trajectory {} {} after time {}", self.trajectory, self.reason, self.time)
     }
 }
 
-/// Where a prediction starts.
+/// The start of a prediction.
 struct Start {
     /// The trajectory's index in the file.
     index: usize,
     time: f64,
-    /// In the model's order.
+    /// State, in the model's order.
     state: Vec<f32>,
-    /// In the model's order.
+    /// Parameters that the model takes, in its order.
     conditions: Vec<f64>,
-    /// In the file's order.
+    /// Parameters, in the file's order.
     parameters: Vec<f64>,
 }
 
@@ -254,7 +254,7 @@ fn chosen(
     }
 }
 
-/// For each trajectory the snapshot that it starts from, and its time.
+/// Returns the snapshot that each trajectory starts from, and its time.
 fn starts(
     arguments: &args::Predict,
     file: &TrajectoryFile,
@@ -282,7 +282,7 @@ fn starts(
     pieces.iter().map(start).collect()
 }
 
-/// All times for each of some starts.
+/// Creates a request for all times from each start.
 fn request(portion: &[Start], times: &[f64]) -> Request {
     Request {
         start: portion.iter().map(|start| start.time).collect(),
@@ -292,7 +292,7 @@ fn request(portion: &[Start], times: &[f64]) -> Request {
     }
 }
 
-/// The prediction from a start. If it diverged at once, only the start is left.
+/// Creates the predicted trajectory. If it diverged at once, it has only the start.
 fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajectory> {
     let (times, values) = match times.is_empty() {
         true => (vec![start.time], start.state),

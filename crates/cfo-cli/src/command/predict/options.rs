@@ -5,7 +5,7 @@ use std::io::Read;
 use anyhow::{Result, bail};
 use cfo::{CfoError, Model};
 
-/// `nu=0.05,length=64`: parameters that the model knows, by name.
+/// Parses parameters of the model, as in `nu=0.05,length=64`.
 pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<(String, f64)>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let bad = |problem: String| CfoError::InvalidKey { key: "--parameters".into(), problem };
@@ -42,7 +42,7 @@ const MOST_TIMES: usize = 10_000_000;
 /// Maximum size of a file of times in bytes.
 const MOST_BYTES: u64 = 32 * MOST_TIMES as u64;
 
-/// `a,b,c`, `start:stop:count` or `@FILE` with numbers. In any order; the result increases, as files need it, and has each time once.
+/// Parses times: `a,b,c`, `start:stop:count` or `@FILE` with numbers, in any order. The result is sorted, without duplicates.
 pub(super) fn parse_times(text: &str) -> Result<Vec<f64>> {
     let bad = |problem: &str| bad_times(text, problem);
     let mut times = match (text.strip_prefix('@'), &text.split(':').collect::<Vec<_>>()[..]) {

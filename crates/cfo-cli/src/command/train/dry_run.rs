@@ -1,4 +1,4 @@
-//! `cfo train --dry-run`: what a training would do.
+//! `cfo train --dry-run`: the plan of a training run.
 
 use anyhow::Result;
 use cfo::data::{Offset, Split};
@@ -11,7 +11,7 @@ use super::Smoothed;
 use crate::diagnostics::say;
 use crate::report::{self, CellAlignment, TextTable};
 
-/// What a training run would do; the JSON document of `--dry-run`.
+/// The plan of a training run; the JSON document of `--dry-run`.
 #[derive(Debug, Serialize)]
 struct DryRun {
     system: String,

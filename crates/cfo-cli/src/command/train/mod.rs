@@ -1,4 +1,4 @@
-//! `cfo train`: trains on trajectories by a recipe and fills a run folder.
+//! `cfo train`: trains on trajectories with a recipe and fills a run folder.
 
 mod dry_run;
 
@@ -67,7 +67,7 @@ impl Smoothed {
         smoothed.collect()
     }
 
-    /// Of all channels, in words.
+    /// Describes the noise of all channels.
     fn text(all: &[Self]) -> String {
         let one = |smoothed: &Self| format!("{} {:.1} %", smoothed.name, 100.0 * smoothed.relative);
         let all: Vec<String> = all.iter().map(one).collect();
@@ -87,7 +87,7 @@ fn ending(ending: Ending) -> &'static str {
 
 /// The recipe of a training run, with what the options change.
 fn recipe(arguments: &args::Train) -> Result<Recipe> {
-    // The folder of a run that goes on may be rank 0's alone.
+    // Only rank 0 may see the folder of a run that is resumed.
     let (text, origin) = ranks::by_first(|| recipe_text(arguments))?;
     let mut recipe = Recipe::parse(&text, &arguments.set).with_context(|| format!("reading {origin}"))?;
     if let Some(path) = &arguments.data {
@@ -157,7 +157,7 @@ pub fn run(arguments: &args::Train) -> Result<()> {
 }
 
 impl Report {
-    /// What is known of a trained model.
+    /// Creates the report on a trained model.
     fn of(trained: &Trained, run: PathBuf, device: Device) -> Result<Self> {
         let (model, recipe) = (trained.model(), trained.recipe());
         Ok(Self {

@@ -15,7 +15,7 @@ use crate::diagnostics::say;
 use crate::report;
 use cfo_view::page::{self, PageDocument, PageSource};
 
-/// What was written; the JSON document.
+/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     out: PathBuf,
@@ -24,7 +24,7 @@ struct Report {
     runs: Vec<PathBuf>,
     /// Trajectories of the first file that the page has.
     trajectories: Vec<usize>,
-    /// What is left out or rounded.
+    /// Notes on omitted and rounded data.
     notes: Vec<String>,
 }
 

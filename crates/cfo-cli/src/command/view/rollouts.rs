@@ -40,7 +40,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
         let mut found = trained.predict_each(&request, &watch)?;
         short += found.diverged.len();
         let (Some(mut values), Some(times)) = (found.states.pop(), found.times.pop()) else { continue };
-        // A prediction that diverged at once has nothing to show.
+        // A prediction that diverged at once has no snapshots.
         if !times.is_empty() {
             alignment.restore(&mut values);
             writer.push(&Trajectory::new(times, values, file.parameters(index)?)?, None)?;

@@ -21,7 +21,7 @@ pub(crate) struct TrainedRun<'a> {
 }
 
 impl<'a> TrainedRun<'a> {
-    /// With the course of its training as the run's log has it.
+    /// Creates it, with the losses and times of the run's log.
     pub fn new(trained: Trained, set: &'a Trajectories, interrupt: &'a AtomicBool) -> Self {
         let reports = trained.history();
         let before = reports.iter().filter(|report| report.step <= trained.recipe().train.steps);
