@@ -15,8 +15,8 @@ pub(crate) struct Exhibit {
     pub title: &'static str,
     /// The experiment that repeats it.
     pub target: Experiment,
-    /// Whether it has a row of the experiment's report; `None` for a figure.
-    pub rows: Option<fn(&Value) -> bool>,
+    /// Whether it has a row of the experiment's report; a figure has none.
+    pub has_row: fn(&Value) -> bool,
     /// First parts of the names of its figures' files.
     pub figures: &'static [&'static str],
 }
@@ -25,10 +25,10 @@ const fn table(
     label: &'static str,
     title: &'static str,
     target: Experiment,
-    rows: fn(&Value) -> bool,
+    has_row: fn(&Value) -> bool,
     figures: &'static [&'static str],
 ) -> Exhibit {
-    Exhibit { label, title, target, rows: Some(rows), figures }
+    Exhibit { label, title, target, has_row, figures }
 }
 
 const fn figure(
@@ -37,7 +37,7 @@ const fn figure(
     target: Experiment,
     figures: &'static [&'static str],
 ) -> Exhibit {
-    Exhibit { label, title, target, rows: None, figures }
+    table(label, title, target, |_| false, figures)
 }
 
 /// Every table and figure but the paper's first figure, which shows the method.

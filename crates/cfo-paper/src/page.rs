@@ -78,15 +78,14 @@ impl PageSection {
         let name = exhibit.target.name();
         let report =
             Report::read(&out.join(&name)).with_context(|| format!("reading the report of `{name}`"))?;
-        let belongs = |row: &Value| exhibit.rows.is_some_and(|belongs| belongs(row));
-        if exhibit.rows.is_some() {
-            let (heading, lines) = report.table.split_at(report.table.len().min(2));
-            let chosen = lines.iter().zip(&report.rows).filter(|(_, row)| belongs(row));
-            section.table = heading.iter().chain(chosen.map(|(line, _)| line)).cloned().collect();
-        }
+        let (heading, lines) = report.table.split_at(report.table.len().min(2));
+        let chosen = lines.iter().zip(&report.rows).filter(|(_, row)| (exhibit.has_row)(row));
+        section.table = heading.iter().chain(chosen.map(|(line, _)| line)).cloned().collect();
         let marked = |note: &str| {
             let system = note.strip_prefix(MARK).and_then(|rest| rest.trim_start().split(':').next());
-            system.is_some_and(|system| report.rows.iter().any(|row| row["system"] == system && belongs(row)))
+            system.is_some_and(|system| {
+                report.rows.iter().any(|row| row["system"] == system && (exhibit.has_row)(row))
+            })
         };
         section.notes = report.prose.lines().filter(|line| marked(line)).map(str::to_owned).collect();
         let begins = |file: &Path| {

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args;
 use crate::job;
-use crate::report::{self, CellAlignment, TextTable};
+use crate::report::CellAlignment::{Left, Right};
+use crate::report::{self, TextTable};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -77,12 +78,8 @@ impl Job {
     }
 
     fn text(&self) -> String {
-        let mut table = TextTable::new([
-            ("rank", CellAlignment::Right),
-            ("host", CellAlignment::Left),
-            ("device", CellAlignment::Left),
-            ("threads", CellAlignment::Right),
-        ]);
+        let mut table =
+            TextTable::new([("rank", Right), ("host", Left), ("device", Left), ("threads", Right)]);
         for rank in &self.ranks {
             let [number, threads] = [rank.rank, rank.threads].map(|number| number.to_string());
             table.push([number, rank.host.clone(), rank.device.clone(), threads]);
@@ -120,11 +117,11 @@ pub fn run(arguments: &args::Devices) -> Result<()> {
 fn text(report: &Report) -> String {
     let unknown = || "unknown".to_owned();
     let mut table = TextTable::new([
-        ("device", CellAlignment::Left),
-        ("model", CellAlignment::Left),
-        ("cores", CellAlignment::Right),
-        ("SIMD", CellAlignment::Left),
-        ("memory", CellAlignment::Right),
+        ("device", Left),
+        ("model", Left),
+        ("cores", Right),
+        ("SIMD", Left),
+        ("memory", Right),
     ]);
     for device in &report.list.devices {
         table.push([

@@ -14,7 +14,8 @@ use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
 use crate::job;
 use crate::progress::Progress;
-use crate::report::{self, CellAlignment, TextTable, scientific};
+use crate::report::CellAlignment::{Left, Right};
+use crate::report::{self, TextTable, scientific};
 use crate::terminal;
 use cfo_view::figures::{self, FigureFile};
 
@@ -211,11 +212,7 @@ fn setting(document: &EvaluationDocument) -> String {
 /// One number per line. A metric that does not apply to the data is left out.
 fn table(document: &EvaluationDocument) -> TextTable {
     let EvaluationDocument { report, .. } = document;
-    let mut table = TextTable::new([
-        ("metric", CellAlignment::Left),
-        ("value", CellAlignment::Right),
-        ("meaning", CellAlignment::Left),
-    ]);
+    let mut table = TextTable::new([("metric", Left), ("value", Right), ("meaning", Left)]);
     let mut push = |metric: &str, value: String, of: &str| table.push([metric.into(), value, of.into()]);
     let error = &report.relative_l2;
     let arrived = document.trajectories - document.diverged.len();

@@ -9,7 +9,8 @@ use cfo::ranks::world;
 use serde::Serialize;
 
 use crate::args;
-use crate::report::{self, CellAlignment, TextTable};
+use crate::report::CellAlignment::Right;
+use crate::report::{self, TextTable};
 
 /// Numbers of a message, of 8 bytes each.
 const COUNTS: [usize; 5] = [1, 1 << 10, 1 << 14, 1 << 17, 1 << 20];
@@ -63,12 +64,8 @@ pub(super) fn run(arguments: &args::Bench) -> Result<()> {
 }
 
 fn text(found: &Sums) -> String {
-    let mut table = TextTable::new([
-        ("message", CellAlignment::Right),
-        ("median ms", CellAlignment::Right),
-        ("10 %", CellAlignment::Right),
-        ("90 %", CellAlignment::Right),
-    ]);
+    let mut table =
+        TextTable::new([("message", Right), ("median ms", Right), ("10 %", Right), ("90 %", Right)]);
     for row in &found.rows {
         let [median, low, high] = [row.median_ms, row.p10_ms, row.p90_ms].map(|time| format!("{time:.4}"));
         table.push([report::bytes(row.bytes as u64), median, low, high]);

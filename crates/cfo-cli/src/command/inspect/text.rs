@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::scan::TimesReport;
 use super::{Report, SplitReport};
-use crate::report::{CellAlignment, TextTable, scientific};
+use crate::report::CellAlignment::{Left, Right};
+use crate::report::{TextTable, scientific};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -101,7 +102,6 @@ fn finite(report: &Report) -> String {
 }
 
 fn values(report: &Report) -> String {
-    use CellAlignment::{Left, Right};
     let mut table = TextTable::new([
         ("channel", Left),
         ("min", Right),
@@ -160,7 +160,6 @@ fn percent(share: f64) -> String {
 }
 
 fn sampling(report: &Report) -> String {
-    use CellAlignment::{Left, Right};
     let Some(sampling) = &report.sampling else {
         return "sampling: not checked; the check needs at least 3 frames of finite values at increasing times"
             .to_owned();

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::Smoothed;
 use crate::diagnostics::say;
-use crate::report::{self, CellAlignment, TextTable};
+use crate::report::CellAlignment::Left;
+use crate::report::{self, TextTable};
 
 /// The plan of a training run; the JSON document of `--dry-run`.
 #[derive(Debug, Serialize)]
@@ -100,7 +101,7 @@ impl DryRun {
         let numbers =
             |values: &[f64]| values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(", ");
         let dimensions: Vec<String> = model.shape().dimensions().iter().map(ToString::to_string).collect();
-        let mut table = TextTable::new([("what", CellAlignment::Left), ("found", CellAlignment::Left)]);
+        let mut table = TextTable::new([("what", Left), ("found", Left)]);
         let mut push = |what: &str, found: String| table.push([what.into(), found]);
         push("system", if self.system.is_empty() { "unnamed".into() } else { self.system.clone() });
         push(
