@@ -5,7 +5,7 @@ use cfo::numerics::Spline;
 use crate::columns::words;
 use crate::experiment::Laboratory;
 use crate::findings::Findings;
-use crate::network::{NetworkRow, NoMore, errors_over_time};
+use crate::network::{NetworkRow, NoAddition, errors_over_time};
 use crate::options::Reproduce;
 use crate::system::Setup;
 use crate::training::NetworkTraining;
@@ -24,7 +24,7 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     setup.system.backbones.iter().map(on).collect()
 }
 
-pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoMore>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoAddition>> {
     let laboratory = Laboratory::new(arguments)?;
     let Some(measured) = laboratory.measure(
         |system| system.position().is_some() && system.backbones.len() > 1,
@@ -34,8 +34,8 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoMore>> {
     else {
         return Ok(None);
     };
-    let rows: Vec<NetworkRow<NoMore>> =
-        measured.networks.iter().map(|network| network.row(Option::as_ref, NoMore {})).collect();
+    let rows: Vec<NetworkRow<NoAddition>> =
+        measured.networks.iter().map(|network| network.row(Option::as_ref, NoAddition {})).collect();
     let findings = Findings {
         title: "CFO with different networks",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times. The recipes differ only in the network. The paper has no \

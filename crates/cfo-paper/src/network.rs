@@ -56,7 +56,7 @@ pub(crate) struct NetworkRow<X> {
 
 /// The addition of experiments that add nothing to a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct NoMore {}
+pub(crate) struct NoAddition {}
 
 impl<T> TrainedNetwork<T> {
     /// Creates the row of the network from a report on each run; `None` stands for a run that diverged.

@@ -74,7 +74,7 @@ pub struct TaskLine<T> {
 
 impl<T> TaskLine<T> {
     /// Sends a message and waits for the answer. Without an answer the work ends.
-    pub fn say(&self, kind: &'static str, text: String) -> bool {
+    pub fn send(&self, kind: &'static str, text: String) -> bool {
         let (answer, heard) = channel();
         let said = self.sender.send(Message::Word(ProgressMessage { kind, text, answer }));
         said.is_ok() && heard.recv().unwrap_or(false)

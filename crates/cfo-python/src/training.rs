@@ -73,7 +73,7 @@ impl TrainingOrder {
             None => Arc::new(Trajectories::from_recipe(&recipe, None, &line.interrupt)?),
             Some((set, file)) => {
                 if let Some(system) = recipe.data.simulate.take() {
-                    line.say(
+                    line.send(
                         "notice",
                         format!("`data.simulate = \"{system}\"` of the recipe is not used: data were given"),
                     );
@@ -106,7 +106,7 @@ impl TrainingOrder {
             (None, None, None, Some((set, file))) => {
                 let proposal = proposal(set, file.as_deref())?;
                 for warning in proposal.warnings() {
-                    line.say("notice", warning.clone());
+                    line.send("notice", warning.clone());
                 }
                 let proposal = self.steps.map_or(proposal.clone(), |steps| proposal.for_steps(steps));
                 proposal.to_toml()?
@@ -137,11 +137,11 @@ struct Reporter<'a>(&'a TaskLine<PythonModel>);
 impl Observer for Reporter<'_> {
     fn report(&mut self, report: &StepReport) -> ControlFlow<()> {
         let text = serde_json::to_string(report).unwrap_or_default();
-        if self.0.say("report", text) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if self.0.send("report", text) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     fn notice(&mut self, text: &str) {
-        self.0.say("notice", text.to_owned());
+        self.0.send("notice", text.to_owned());
     }
 }
 
