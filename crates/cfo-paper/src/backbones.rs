@@ -25,15 +25,12 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoAddition>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let Some(measured) = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.position().is_some() && system.backbones.len() > 1,
         trainings,
         |_, outcome| outcome.evaluate(),
-    )?
-    else {
-        return Ok(None);
-    };
+    )?;
     let rows: Vec<NetworkRow<NoAddition>> =
         measured.networks.iter().map(|network| network.row(Option::as_ref, NoAddition {})).collect();
     let findings = Findings {
@@ -52,5 +49,5 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoAddition>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }

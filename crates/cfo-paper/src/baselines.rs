@@ -52,9 +52,9 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<Costs>> {
-    let laboratory = Laboratory::new(arguments)?;
     let mut gallery = Gallery::default();
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.position().is_some(),
         trainings,
         |training, outcome| {
@@ -66,7 +66,6 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<Costs>> {
             Ok(report)
         },
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let row = |network: &super::network::TrainedNetwork<Option<cfo::Report>>| {
         let first = network.runs.first().and_then(Option::as_ref);
         let costs = Costs {
@@ -92,7 +91,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<Costs>> {
         pictures: gallery.pictures(&measured.setups, "side-by-side-"),
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn columns() -> Vec<TableColumn<NetworkRow<Costs>>> {

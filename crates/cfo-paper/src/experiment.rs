@@ -54,6 +54,11 @@ struct RunCount {
 #[error("`--system` names no system of this experiment")]
 pub(crate) struct NotAsked;
 
+/// A plan or a share of the training runs, which have no report.
+#[derive(Debug, thiserror::Error)]
+#[error("a plan or a share of the training runs has no report")]
+pub(crate) struct NoReport;
+
 /// The environment of the experiments: device, folders, and what the command line changes.
 pub(crate) struct Laboratory<'a> {
     arguments: &'a Reproduce,
@@ -63,7 +68,7 @@ pub(crate) struct Laboratory<'a> {
 }
 
 impl<'a> Laboratory<'a> {
-    pub fn new(arguments: &'a Reproduce) -> Result<Self> {
+    fn new(arguments: &'a Reproduce) -> Result<Self> {
         let device = arguments.console.device(&arguments.device)?;
         let own = format!("{}-seed-{}", arguments.scale.name(), arguments.seed);
         let folder = arguments.runs.join(own);
@@ -103,18 +108,19 @@ impl<'a> Laboratory<'a> {
     ///
     /// Training runs of one system follow each other, so that only one system's data are in memory.
     pub fn measure<T>(
-        &self,
+        arguments: &'a Reproduce,
         belongs: impl Fn(&TableSystem) -> bool,
         trainings: impl Fn(Setup) -> Vec<NetworkTraining>,
         mut measure: impl FnMut(&NetworkTraining, &TrainedRun<'_>) -> Result<T>,
-    ) -> Result<Option<MeasuredNetworks<T>>> {
-        let setups = self.setups(belongs)?;
+    ) -> Result<MeasuredNetworks<T>> {
+        let laboratory = Self::new(arguments)?;
+        let setups = laboratory.setups(belongs)?;
         let trainings: Vec<Vec<NetworkTraining>> = setups.iter().map(|&setup| trainings(setup)).collect();
-        if self.arguments.dry_run {
-            self.plan(trainings.iter().flatten())?;
-            return Ok(None);
+        if arguments.dry_run {
+            laboratory.plan(trainings.iter().flatten())?;
+            return Err(NoReport.into());
         }
-        let seeds = self.arguments.training_seeds().len();
+        let seeds = arguments.training_seeds().len();
         let mut progress = RunCount { done: 0, all: trainings.iter().flatten().count() * seeds };
         let mut held: Option<(&str, Trajectories)> = None;
         let mut measured = MeasuredNetworks { setups: vec![], networks: vec![], failures: vec![] };
@@ -126,17 +132,19 @@ impl<'a> Laboratory<'a> {
                 continue;
             }
             let before = progress.done;
-            match self.networks(of_setup, &mut held, &mut progress, &mut measure) {
+            match laboratory.networks(of_setup, &mut held, &mut progress, &mut measure) {
                 Ok(networks) => {
                     measured.setups.push(setup);
                     measured.networks.extend(networks);
                 }
                 // Other ranks may be in the middle of something: none goes on alone.
-                Err(error) if self.interrupt.load(Ordering::Relaxed) || has_ranks() => return Err(error),
+                Err(error) if laboratory.interrupt.load(Ordering::Relaxed) || has_ranks() => {
+                    return Err(error);
+                }
                 Err(error) => {
                     progress.done = before + of_setup.len() * seeds;
                     measured.failures.push(format!("{}: {error:#}", setup.title()));
-                    self.arguments.console.say(&format!("{} failed: {error:#}", setup.title()));
+                    arguments.console.say(&format!("{} failed: {error:#}", setup.title()));
                     failed = Some((name, error));
                 }
             }
@@ -144,8 +152,9 @@ impl<'a> Laboratory<'a> {
         match failed {
             // There is nothing to report.
             Some((_, error)) if measured.setups.is_empty() => Err(error),
-            Some(_) if self.arguments.share.is_some() => Err(incomplete(&measured.failures).into()),
-            _ => Ok(self.arguments.share.is_none().then_some(measured)),
+            Some(_) if arguments.share.is_some() => Err(incomplete(&measured.failures).into()),
+            _ if arguments.share.is_some() => Err(NoReport.into()),
+            _ => Ok(measured),
         }
     }
 

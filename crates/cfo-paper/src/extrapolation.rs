@@ -61,15 +61,12 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<TrainedHorizon>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let Some(measured) = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.position().is_some(),
         trainings,
         |_, outcome| outcome.evaluate(),
-    )?
-    else {
-        return Ok(None);
-    };
+    )?;
     let rows: Vec<NetworkRow<TrainedHorizon>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "Extrapolation past the training horizon",
@@ -94,7 +91,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<TrainedHorizon>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn row(network: &TrainedNetwork<Option<Report>>) -> NetworkRow<TrainedHorizon> {

@@ -129,9 +129,9 @@ impl Found {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<TrajectoryRow> {
-    let laboratory = Laboratory::new(arguments)?;
     let mut found = Found::default();
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.name() == LOSSES || PICTURED.contains(&system.name()),
         trainings,
         |training, outcome| {
@@ -142,7 +142,6 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<TrajectoryRow> {
             found.add_pictures(training, outcome)
         },
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let whole = |row: &TrajectoryRow| measured.setups.iter().any(|setup| setup.stem() == row.setup.stem());
     found.rows.retain(whole);
     let findings = Findings {
@@ -157,7 +156,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<TrajectoryRow> {
         pictures: found.gallery.pictures(&measured.setups, ""),
         rows: found.rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn columns() -> Vec<TableColumn<TrajectoryRow>> {

@@ -40,15 +40,12 @@ fn paper(training: &NetworkTraining, column: &str) -> Option<f64> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<PaperTime>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let Some(measured) = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.name() == KURAMOTO_SIVASHINSKY,
         trainings,
         |_, outcome| outcome.evaluate(),
-    )?
-    else {
-        return Ok(None);
-    };
+    )?;
     let networks = measured.networks.iter();
     let rows: Vec<NetworkRow<PaperTime>> = networks
         .map(|network| {
@@ -75,7 +72,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<PaperTime>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn columns() -> Vec<TableColumn<NetworkRow<PaperTime>>> {

@@ -57,13 +57,12 @@ fn name(wavelet: Option<LatentWavelet>) -> &'static str {
 type LatentRun = (Option<Report>, [usize; 3]);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<LatentSpace>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| paper(system.name()).is_some(),
         trainings,
         |_, outcome| Ok((outcome.evaluate()?, outcome.trained.model().setting.field)),
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<NetworkRow<LatentSpace>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "CFO in wavelet coefficients",
@@ -82,7 +81,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<LatentSpace>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn row(network: &TrainedNetwork<LatentRun>) -> NetworkRow<LatentSpace> {

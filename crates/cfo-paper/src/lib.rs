@@ -45,7 +45,7 @@ use cfo::checkpoint::write_atomically;
 use cfo::ranks;
 use serde::Serialize;
 
-use self::experiment::incomplete;
+use self::experiment::{NoReport, incomplete};
 use cfo_view::plot::{self, Figure, Panels};
 use cfo_view::text::json;
 
@@ -69,7 +69,9 @@ pub struct Incomplete {
 pub fn run(arguments: &Reproduce) -> Result<()> {
     if matches!(arguments.target, Experiment::All) {
         let (record, missing) = all::run(arguments)?;
-        conclude(arguments, record)?;
+        if let Some(record) = record {
+            conclude(arguments, Ok(record))?;
+        }
         return missing.map_or(Ok(()), |missing| Err(missing.into()));
     }
     carry_out(arguments).map(|_| ())
@@ -87,21 +89,21 @@ fn carry_out(arguments: &Reproduce) -> Result<bool> {
         refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
     }
     match arguments.target {
-        Experiment::SplineOrder => conclude(arguments, Some(spline_order::run(arguments)?)),
-        Experiment::Quickstart => conclude(arguments, Some(quickstart::run(arguments)?)),
-        Experiment::SplineChoice => conclude(arguments, spline_choice::run(arguments)?),
-        Experiment::Table1 => conclude(arguments, table1::run(arguments)?),
+        Experiment::SplineOrder => conclude(arguments, spline_order::run(arguments)),
+        Experiment::Quickstart => conclude(arguments, quickstart::run(arguments)),
+        Experiment::SplineChoice => conclude(arguments, spline_choice::run(arguments)),
+        Experiment::Table1 => conclude(arguments, table1::run(arguments)),
         Experiment::All => Ok(false),
-        Experiment::Figures => conclude(arguments, figures::run(arguments)?),
-        Experiment::Noise => conclude(arguments, noise::run(arguments)?),
-        Experiment::Ks => conclude(arguments, ks::run(arguments)?),
-        Experiment::Nfe => conclude(arguments, nfe::run(arguments)?),
-        Experiment::Reverse => conclude(arguments, reverse::run(arguments)?),
-        Experiment::Extrapolation => conclude(arguments, extrapolation::run(arguments)?),
-        Experiment::Backbones => conclude(arguments, backbones::run(arguments)?),
-        Experiment::Runtime => conclude(arguments, runtime::run(arguments)?),
-        Experiment::Baselines => conclude(arguments, baselines::run(arguments)?),
-        Experiment::Latent => conclude(arguments, latent::run(arguments)?),
+        Experiment::Figures => conclude(arguments, figures::run(arguments)),
+        Experiment::Noise => conclude(arguments, noise::run(arguments)),
+        Experiment::Ks => conclude(arguments, ks::run(arguments)),
+        Experiment::Nfe => conclude(arguments, nfe::run(arguments)),
+        Experiment::Reverse => conclude(arguments, reverse::run(arguments)),
+        Experiment::Extrapolation => conclude(arguments, extrapolation::run(arguments)),
+        Experiment::Backbones => conclude(arguments, backbones::run(arguments)),
+        Experiment::Runtime => conclude(arguments, runtime::run(arguments)),
+        Experiment::Baselines => conclude(arguments, baselines::run(arguments)),
+        Experiment::Latent => conclude(arguments, latent::run(arguments)),
     }
 }
 
@@ -138,14 +140,17 @@ fn folder(arguments: &Reproduce) -> PathBuf {
 
 /// Prints the results of a target and writes its report; there are none if only a share of the training runs was done. Fails if something is
 /// missing in it.
-fn conclude<R: Serialize>(arguments: &Reproduce, record: Option<Record<R>>) -> Result<bool> {
-    let Some(record) = record else {
-        if !arguments.dry_run {
-            arguments.console.say(
-                "this share is done; once all shares are, the same command without `--share` writes the report",
-            );
+fn conclude<R: Serialize>(arguments: &Reproduce, record: Made<R>) -> Result<bool> {
+    let record = match record {
+        Err(error) if error.is::<NoReport>() => {
+            if !arguments.dry_run {
+                arguments.console.say(
+                    "this share is done; once all shares are, the same command without `--share` writes the report",
+                );
+            }
+            return Ok(false);
         }
-        return Ok(false);
+        record => record?,
     };
     let missing = (!record.failures.is_empty()).then(|| incomplete(&record.failures));
     if ranks::is_first() {
@@ -169,8 +174,8 @@ fn publish<R: Serialize>(arguments: &Reproduce, record: &Record<R>) -> Result<()
     Ok(())
 }
 
-/// The record of an experiment with rows `R`; none if only a plan or a share was asked for.
-type Made<R> = Result<Option<Record<R>>>;
+/// The record of an experiment with rows `R`; the error is [`NoReport`] if only a plan or a share was asked for.
+type Made<R> = Result<Record<R>>;
 
 /// The results of a target, ready for the terminal and for the report's folder.
 struct Record<R> {

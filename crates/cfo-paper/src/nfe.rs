@@ -43,8 +43,8 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<SolverBudget>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.position().is_some(),
         trainings,
         |training, outcome| match training.prediction() {
@@ -52,7 +52,6 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<SolverBudget>> {
             None => budgets(outcome),
         },
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let rows: Vec<NetworkRow<SolverBudget>> = measured.networks.iter().flat_map(rows).collect();
     let findings = Findings {
         title: "Error over network evaluations",
@@ -65,7 +64,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<SolverBudget>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 /// Every solver with every budget, solvers first.

@@ -36,15 +36,12 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoiseAmplitude>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let Some(measured) = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| SYSTEMS.contains(&system.name()),
         trainings,
         |_, outcome| outcome.evaluate(),
-    )?
-    else {
-        return Ok(None);
-    };
+    )?;
     let networks = measured.networks.iter();
     let mut rows: Vec<NetworkRow<NoiseAmplitude>> = networks
         .map(|network| {
@@ -70,7 +67,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<NoiseAmplitude>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 fn columns() -> Vec<TableColumn<NetworkRow<NoiseAmplitude>>> {

@@ -16,7 +16,7 @@ use crate::columns::{TableColumn, number, optional, table, words};
 use crate::options::{Reproduce, Scale};
 use crate::published::percent;
 use crate::spread::ErrorSpread;
-use crate::{Record, ReportDocument, published};
+use crate::{Made, Record, ReportDocument, published};
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
@@ -107,7 +107,7 @@ struct Run {
     seconds: f64,
 }
 
-pub(crate) fn run(arguments: &Reproduce) -> Result<Record<MethodRow>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<MethodRow> {
     let system = paper::System::find(SYSTEM)?;
     let budget = match arguments.scale {
         Scale::Smoke => Budget { split: [1000, 50, 100], steps: 5000 },

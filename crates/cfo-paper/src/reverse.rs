@@ -82,14 +82,13 @@ impl Found {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<BackwardRow> {
-    let laboratory = Laboratory::new(arguments)?;
     let trainings = |setup| vec![NetworkTraining::flow(setup, Spline::Quintic, 1.0)];
-    let measured = laboratory.measure(
+    let mut measured = Laboratory::measure(
+        arguments,
         |system| system.name() == SYSTEM,
         trainings,
         |training, outcome| Found::new(training.setup.edition, outcome, arguments.seed),
     )?;
-    let Some(mut measured) = measured else { return Ok(None) };
     let mut all = Found::default();
     for found in measured.networks.iter_mut().flat_map(|network| network.runs.drain(..)) {
         // The truth is the same by every recipe.
@@ -109,7 +108,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<BackwardRow> {
         pictures: vec![],
         rows: all.rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 /// Marks the curves of our recipe in the legend.

@@ -72,10 +72,7 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<RuntimeRow> {
-    let laboratory = Laboratory::new(arguments)?;
-    let Some(measured) = laboratory.measure(|system| system.position().is_some(), trainings, row)? else {
-        return Ok(None);
-    };
+    let measured = Laboratory::measure(arguments, |system| system.position().is_some(), trainings, row)?;
     let rows: Vec<RuntimeRow> = measured.networks.iter().flat_map(|network| network.runs.clone()).collect();
     let findings = Findings {
         title: "Time of training and of rollouts",
@@ -91,7 +88,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<RuntimeRow> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 /// Times a rollout within a budget, 0 for the method's own; `None` if it diverges.

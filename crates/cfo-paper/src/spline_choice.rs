@@ -66,13 +66,12 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 }
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<PathRow> {
-    let laboratory = Laboratory::new(arguments)?;
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| NAMES.contains(&system.name()),
         trainings,
         |_, outcome| Ok(outcome.evaluate()?.map(|report| report.relative_l2.mean)),
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let trained: Vec<(Option<f64>, f64)> = measured
         .networks
         .iter()
@@ -101,7 +100,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<PathRow> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 /// Trajectories of a system, stored more finely than the data, with their true velocities.

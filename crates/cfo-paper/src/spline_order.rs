@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::columns::{TableColumn, number, table, words};
 use crate::options::Reproduce;
-use crate::{Record, ReportDocument, published};
+use crate::{Made, Record, ReportDocument, published};
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::{TextTable, scientific};
 
@@ -48,7 +48,7 @@ pub(crate) struct OrderRow {
     segments: usize,
 }
 
-pub(crate) fn run(arguments: &Reproduce) -> Result<Record<OrderRow>> {
+pub(crate) fn run(arguments: &Reproduce) -> Made<OrderRow> {
     let lorenz = Lorenz::default();
     let sums = (0..TRAJECTORIES)
         .into_par_iter()

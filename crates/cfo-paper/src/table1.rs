@@ -49,13 +49,12 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
 type Course = (Option<Report>, Vec<(f64, f64)>);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {
-    let laboratory = Laboratory::new(arguments)?;
-    let measured = laboratory.measure(
+    let measured = Laboratory::measure(
+        arguments,
         |system| system.is_of_table1(),
         trainings,
         |_, outcome| Ok((outcome.evaluate()?, outcome.losses.clone())),
     )?;
-    let Some(measured) = measured else { return Ok(None) };
     let networks = measured.networks.iter();
     let mut rows: Vec<NetworkRow<BaselineRank>> =
         networks.map(|network| network.row(|run| run.0.as_ref(), BaselineRank { best: None })).collect();
@@ -73,7 +72,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {
         pictures: vec![],
         rows,
     };
-    Ok(Some(findings.record(arguments, &measured)))
+    Ok(findings.record(arguments, &measured))
 }
 
 /// Marks the baseline's best row of each system and recipe.
