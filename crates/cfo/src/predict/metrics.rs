@@ -29,8 +29,8 @@ pub struct Metrics {
     pub frmse: Option<Bands>,
     /// Root mean square error relative to the standard deviation of the data in space; `None` without space axes.
     pub vrmse: Option<f64>,
-    /// Mean time, from the first snapshot, until the error exceeds 0.4 times the root mean square norm of the data over time. It is
-    /// the whole duration if the error never does.
+    /// Mean time, from the first snapshot, until the error exceeds 0.4 times the root mean square norm of the data over time. It is the
+    /// whole duration if the error never does.
     pub valid_time: f64,
     /// Share of the trajectories whose error never exceeds this limit.
     pub valid_throughout: f64,

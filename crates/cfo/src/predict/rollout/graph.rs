@@ -168,8 +168,8 @@ pub(super) fn append_frame(model: &Model, graph: &mut Graph, names: &Names, batc
     append_output(model, graph, names, state)
 }
 
-/// Appends dense output: the state at the start of the last step plus the weighted slopes of its stages. The
-/// result is assigned to the tensor of outputs in the user's units.
+/// Appends dense output: the state at the start of the last step plus the weighted slopes of its stages. The result is assigned to the
+/// tensor of outputs in the user's units.
 pub(super) fn append_dense(
     model: &Model,
     graph: &mut Graph,
