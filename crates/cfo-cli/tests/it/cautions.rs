@@ -7,7 +7,7 @@ use cfo_data::{Description, FieldShape, Trajectory};
 
 use crate::util::Folder;
 
-const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime_embedding = false\n\
+const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime = false\n\
     [train]\nsteps = 60\nbatch = 64\nlearning_rate = 3e-3\nreport_every = 20\nvalidate_every = 20\ncheckpoint_every = 20\n";
 
 /// Writes trajectories of a system, each `state` at its own times.

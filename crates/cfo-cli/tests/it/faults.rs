@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::util::{Folder, Outcome};
 
-const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime_embedding = false\n\
+const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime = false\n\
     [train]\nsteps = 20\nbatch = 64\nlearning_rate = 3e-3\nreport_every = 10\nvalidate_every = 0\ncheckpoint_every = 10\n";
 
 fn prepared(name: &str) -> Folder {

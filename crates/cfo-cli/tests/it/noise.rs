@@ -67,7 +67,7 @@ fn noisy_data_are_learnt() {
     let folder = Folder::new();
     write(&folder, "clean.npz", 0.0);
     write(&folder, "noisy.npz", 0.05);
-    let recipe = "[path]\nstencil = 5\n[operator]\nkind = \"mlp\"\nhidden = [64, 64]\ntime_embedding = false\n\
+    let recipe = "[path]\nstencil = 5\n[operator]\nkind = \"mlp\"\nhidden = [64, 64]\ntime = false\n\
                   [train]\nsteps = 1500\nbatch = 256\nlearning_rate = 3e-3\nschedule = \"cosine\"\nema = 0.99\n\
                   validate_every = 0\n";
     std::fs::write(folder.path("recipe.toml"), recipe).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use crate::util::Folder;
 
 /// A recipe that trains in about a second.
-const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime_embedding = false\n\
+const RECIPE: &str = "[operator]\nkind = \"mlp\"\nhidden = [16, 16]\ntime = false\n\
     [train]\nsteps = 120\nbatch = 64\nlearning_rate = 3e-3\nreport_every = 20\nvalidate_every = 60\ncheckpoint_every = 20\n";
 
 fn prepared() -> Folder {
