@@ -313,7 +313,7 @@ fn the_other_experiments_have_their_rows() {
     let extrapolation = rows_of(&folder, "extrapolation", burgers, &["error-over-time-burgers.png"]);
     let parts: Vec<f64> = extrapolation.iter().filter_map(|row| row["trained_on"].as_f64()).collect();
     assert_eq!(parts, [1.0, 0.5, 1.0, 0.5]);
-    assert!(extrapolation.iter().all(|row| row["paper"].is_number() == (row["time"] == true)));
+    assert!(extrapolation.iter().all(|row| row["paper"].is_number() == (row["time_embedding"] == true)));
 }
 
 /// Seven amplitudes on each of the paper's two systems; the recipe's own amplitude is the network of table 1.
