@@ -9,7 +9,7 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cfo::CfoError;
-use cfo::engine::EngineError;
+use cfo::graph::EngineError;
 use cfo_data::DataError;
 use cfo_data::simulate::SimulationError;
 use serde::Serialize;

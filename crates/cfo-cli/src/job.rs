@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use cfo::CfoError;
-use cfo::engine::{Device, EngineError, Precision, gpu_count};
+use cfo::device::gpu_count;
+use cfo::graph::EngineError;
 use cfo::ranks::{self, Launcher, world};
+use cfo::{CfoError, Device, Precision};
 
 use crate::args::Verb;
 use crate::diagnostics::speak;

@@ -5,8 +5,7 @@ use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use cfo::Observer;
-use cfo::engine::Device;
+use cfo::{Device, Observer};
 
 /// Services of the command for experiments: messages, results, progress, Ctrl-C, devices.
 pub trait Console: Debug + RefUnwindSafe + Sync {

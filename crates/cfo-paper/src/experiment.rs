@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use cfo::data::Split;
-use cfo::engine::Device;
 use cfo::ranks;
 use cfo::training::TrainingData;
-use cfo::{CfoError, Recipe, Run, Trained, Trajectories};
+use cfo::{CfoError, Device, Recipe, Run, Trained, Trajectories};
 
 use crate::Incomplete;
 use crate::data::Simulated;

@@ -4,11 +4,10 @@
 //! autoregressive model on all of them. All have the same network, normalised values, steps, batch and learning rate.
 
 use anyhow::Result;
-use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
 use cfo::paper::{self, Edition};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{CfoError, Recipe, Report, Training, Trajectories, Watch};
+use cfo::{CfoError, Device, Recipe, Report, Training, Trajectories, Watch};
 use serde::Serialize;
 
 use crate::Console;

@@ -2,7 +2,7 @@
 //! `cargo run --release -p cfo --example own_objective`
 
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Graph, Node};
+use cfo::graph::{Graph, Node};
 use cfo::objective::{Batch, Draw, FlowMatching, Objective};
 use cfo::{Model, Result, Trained, Training, Trajectories, operator::Mlp};
 

@@ -2,7 +2,7 @@
 //! `cargo run --release -p cfo --example own_operator`
 
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Activation, Graph, Initial, Node};
+use cfo::graph::{Activation, Graph, Initial, Node};
 use cfo::operator::{Context, Operator, Setting};
 use cfo::{Result, Trained, Training, Trajectories};
 

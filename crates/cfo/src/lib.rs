@@ -20,9 +20,9 @@
 //! # Ok::<(), cfo::CfoError>(())
 //! ```
 //!
-//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. A [`Recipe`] is a training
-//! configuration that can be stored as TOML; its sections are in [`recipe`]. The crates [`data`], [`numerics`] and [`engine`] are
-//! re-exported.
+//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. Your own append themselves to a graph of
+//! tensor operations; [`graph`] has its types. A [`Recipe`] is a training configuration that can be stored as TOML; its sections are in
+//! [`recipe`]. The crates [`data`] and [`numerics`] are re-exported.
 
 mod error;
 mod measure;
@@ -38,7 +38,8 @@ mod run;
 mod train;
 mod trajectories;
 
-pub use engine::Device;
+pub use cfo_engine::Precision;
+pub use device::Device;
 pub use error::{BatchSize, CfoError, Divergence, Result};
 pub use measure::scaling;
 pub use model::Model;
@@ -53,10 +54,29 @@ pub use train::{Observer, Reply, Training};
 pub use trajectories::{Part, Trajectories};
 pub use {cfo_data as data, cfo_numerics as numerics};
 
-/// Re-exports the engine and the devices that it runs on.
-pub mod engine {
+/// The types with which your own operators and objectives append to a graph.
+///
+/// [`Operator::apply`] and [`Objective::loss`] get a [`Graph`](graph::Graph) and return a [`Node`](graph::Node) of it.
+/// [`Graph::formula`](graph::Graph::formula) starts arithmetic with operators. Programs that plan and run graphs themselves, such as
+/// benchmarks, depend on the crate `cfo-engine`.
+pub mod graph {
+    #[doc(inline)]
+    pub use cfo_engine::{
+        Activation, Element, EngineError, Formula, Graph, GroupNormInputs, Initial, Node, Operand, PadMode,
+        ResampleMode, Shape, Var, Wavelet, WaveletFamily, spectral_modes,
+    };
+}
+
+/// Devices by name, and a report of what is available.
+pub mod device {
+    #[doc(inline)]
     pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, gpu_count};
-    pub use cfo_engine::*;
+}
+
+/// The types in the examples of [`Operator`] and [`Objective`].
+#[doc(hidden)]
+pub mod engine {
+    pub use crate::graph::{Activation, Graph, Initial, Node};
 }
 
 /// A single compiled training step, for benchmarks and dry runs.

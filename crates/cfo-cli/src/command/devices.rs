@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use cfo::engine::DeviceReport;
+use cfo::device::DeviceReport;
 use cfo::ranks::{from_all, world};
 use cfo_device::DeviceList;
 use serde::{Deserialize, Serialize};

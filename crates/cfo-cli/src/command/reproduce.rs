@@ -3,8 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use cfo::Observer;
-use cfo::engine::Device;
+use cfo::{Device, Observer};
 use cfo_paper::{Console, Reproduce};
 
 use crate::diagnostics;

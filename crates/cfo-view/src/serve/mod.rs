@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use cfo::data::store::TrajectoryFile;
-use cfo::engine::Device;
 use cfo::objective::TimeInput;
-use cfo::{CfoError, Model, Trained};
+use cfo::{CfoError, Device, Model, Trained};
 use serde_json::{Value, json};
 
 use self::guard::Guard;

@@ -6,8 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use cfo::engine::Device;
-use cfo::{Run, Trained};
+use cfo::{Device, Run, Trained};
 
 /// Predictions at a time. A long one does not block the others.
 const AT_ONCE: usize = 4;

@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicBool;
 
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
-use cfo::engine::{Data, Device, Element, Graph, Memory, Node, Precision, Program, Shape};
 use cfo::numerics::Philox;
 use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
 use cfo::training::TrainingStep;
-use cfo::{Recipe, Trajectories};
+use cfo::{Device, Precision, Recipe, Trajectories};
+use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Shape};
 
 /// Returns the GPU, or prints that the test is skipped if there is none.
 fn device(test: &str) -> Option<Device> {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use cfo::engine::Role;
 use cfo::recipe::LearningRateSchedule;
 use cfo::{Recipe, Trained};
+use cfo_engine::Role;
 
 use crate::util::{oscillators, recipe, trained};
 

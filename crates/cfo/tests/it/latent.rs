@@ -1,10 +1,9 @@
 //! Training and rollouts in wavelet coefficients, with errors in the space of the data.
 
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::Device;
 use cfo::operator::{Mlp, Unet};
 use cfo::recipe::{LatentConfig, LatentWavelet};
-use cfo::{Recipe, Trained, Training, Trajectories};
+use cfo::{Device, Recipe, Trained, Training, Trajectories};
 
 /// Returns travelling and decaying waves on a periodic line or plane, with random phases and amplitudes.
 fn waves(count: usize, frames: usize, [height, width]: [usize; 2]) -> Trajectories {

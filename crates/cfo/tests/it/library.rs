@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use cfo::data::Split;
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Activation, Device, Graph, Initial, Node};
+use cfo::graph::{Activation, Graph, Initial, Node};
 use cfo::objective::{Batch, Draw, FlowMatching, Motion, MotionKind, Objective, Point, Unit};
 use cfo::operator::{Context, Mlp, Operator, Setting, StateSpace};
-use cfo::{Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
+use cfo::{Device, Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
 use crate::util::oscillators;
 

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
-use cfo::engine::{Data, Device, Memory, Program, Role};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::{Controller, RK4, Solution, Steps, TSIT5, Tableau, integrate};
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::recipe::Integration;
 use cfo::training::TrainingStep;
-use cfo::{Recipe, Trajectories};
+use cfo::{Device, Recipe, Trajectories};
+use cfo_engine::{Data, Memory, Program, Role};
 
 use crate::util::{oscillators, recipe, trained};
 

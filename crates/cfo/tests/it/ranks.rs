@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cfo::Training;
-use cfo::engine::{Activation, Device, Graph, Initial, Node};
+use cfo::graph::{Activation, Graph, Initial, Node};
 use cfo::operator::{Context, Operator, Setting};
 use cfo::ranks::{join, world};
+use cfo::{Device, Training};
 
 use crate::util::oscillators;
 

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use cfo::checkpoint::{Checkpoints, State};
-use cfo::engine::{AdamConfig, Data, Device, Element, Graph, Initial, Memory, Precision, Program, Role};
 use cfo::recipe::LearningRateSchedule;
-use cfo::{Ending, Recipe, Trained, Training};
+use cfo::{Device, Ending, Precision, Recipe, Trained, Training};
+use cfo_engine::{AdamConfig, Data, Element, Graph, Initial, Memory, Program, Role};
 
 use crate::util::{oscillators, recipe, trained};
 
@@ -116,7 +116,7 @@ fn a_flipped_bit_anywhere_is_refused() {
             std::fs::write(&path, &torn).unwrap();
             let checkpoints = Checkpoints::of(folder.path());
             let loaded = checkpoints.state("latest").and_then(|state| {
-                let mut memory = cfo::engine::Memory::new(Device::Cpu, cfo::engine::Precision::F32).unwrap();
+                let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
                 checkpoints.load("latest", &state, &mut memory, true)
             });
             assert!(loaded.is_err(), "{file} with a flipped bit at {place} was accepted");

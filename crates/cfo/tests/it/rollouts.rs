@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cfo::data::simulate::{Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater};
-use cfo::engine::{Device, Memory, Precision};
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau};
 use cfo::recipe::RolloutPrecision;
 use cfo::rollout::{Halt, Rollout};
-use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, Trained, Trajectories, Watch};
+use cfo::{
+    Budget, CfoError, Device, Model, Precision, Recipe, Request, Solver, Trained, Trajectories, Watch,
+};
+use cfo_engine::Memory;
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 
@@ -147,7 +149,7 @@ fn scale_weights(memory: &mut Memory, factor: f32) {
     assert!(!names.is_empty(), "{:?}", memory.names().collect::<Vec<_>>());
     for name in names {
         let values: Vec<f32> = memory.read(&name).unwrap().iter().map(|value| factor * value).collect();
-        memory.write(&name, cfo::engine::Data::F32(&values)).unwrap();
+        memory.write(&name, cfo_engine::Data::F32(&values)).unwrap();
     }
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::{Device, Graph, Node};
+use cfo::graph::{Graph, Node};
 use cfo::objective::{
     Batch, ConditionalFlowKeys, ConditionalFlowMatching, Draw, FlowMatching, Motion, MotionKind, Objective,
     PdeRefiner, Point, RefinerForm, Unit,
 };
 use cfo::operator::{Mlp, Operator, Setting, StateSpace};
-use cfo::{CfoError, Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
+use cfo::{CfoError, Device, Model, Recipe, Request, Result, Solver, Trained, Training, Trajectories, Watch};
 
 /// Returns rotations that shrink by a third over the horizon, all at the same times.
 fn spirals(count: usize, frames: usize) -> Trajectories {

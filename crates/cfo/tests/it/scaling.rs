@@ -1,10 +1,9 @@
 //! Units of the network, which are measured on the data that training uses.
 
 use cfo::data::{Split, Trajectory, thin};
-use cfo::engine::Device;
 use cfo::numerics::{DrawBy, Philox};
 use cfo::scaling::Scaling;
-use cfo::{Model, Recipe, Trained, Trajectories};
+use cfo::{Device, Model, Recipe, Trained, Trajectories};
 use proptest::prelude::*;
 
 use crate::util::{described, recipe, trained};

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 
 use cfo::data::Trajectory;
-use cfo::engine::{Data, Memory, Precision, Program};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::rollout::{Excursion, Rollout};
-use cfo::{Budget, CfoError, Model, Recipe, Request, Solver, SolverOptions, Trained, Trajectories, Watch};
+use cfo::{
+    Budget, CfoError, Model, Precision, Recipe, Request, Solver, SolverOptions, Trained, Trajectories, Watch,
+};
+use cfo_engine::{Data, Memory, Program};
 
 use crate::util::{described, oscillators, recipe, trained, weights_in};
 
@@ -321,8 +323,7 @@ fn grids_are_kept_until_weights_change() {
     }
     assert_eq!(at(24), first);
     trained.with_memory(|memory| {
-        let names: Vec<String> =
-            memory.names_where(cfo::engine::Role::is_network).map(String::from).collect();
+        let names: Vec<String> = memory.names_where(cfo_engine::Role::is_network).map(String::from).collect();
         for name in names {
             let values: Vec<f32> = memory.read(&name).unwrap().iter().map(|value| 2.0 * value).collect();
             memory.write(&name, Data::F32(&values)).unwrap();

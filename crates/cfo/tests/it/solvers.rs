@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use cfo::data::simulate::Lorenz;
-use cfo::engine::{Data, Memory, Precision, Program};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::operator::{MlpActivation, OperatorConfig};
 use cfo::rollout::Rollout;
-use cfo::{Budget, Model, Prediction, Recipe, Request, Trained, Trajectories};
+use cfo::{Budget, Model, Precision, Prediction, Recipe, Request, Trained, Trajectories};
+use cfo_engine::{Data, Memory, Program};
 
 use crate::util::{oscillators, recipe, trained, weights_in};
 

@@ -2,9 +2,9 @@
 
 use cfo::data::Split;
 use cfo::data::store::{TrajectoryWriter, WriteOptions};
-use cfo::engine::{Data, Device, Role};
 use cfo::training::TrainingStep;
-use cfo::{Model, Recipe, Training, Trajectories};
+use cfo::{Device, Model, Recipe, Training, Trajectories};
+use cfo_engine::{Data, Role};
 
 use crate::util::{oscillators, recipe, trained};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use cfo::data::{Description, FieldShape, Trajectory};
-use cfo::engine::{Device, Memory, Precision, Role};
 use cfo::numerics::Philox;
-use cfo::{Recipe, Result, Trained, Training, Trajectories};
+use cfo::{Device, Precision, Recipe, Result, Trained, Training, Trajectories};
+use cfo_engine::{Memory, Role};
 
 /// Returns trajectories of a damped oscillator `x'' = -4 x - 0.5 x'` from random starts, each at other irregular times.
 pub fn oscillators(count: usize) -> Trajectories {

@@ -1,9 +1,10 @@
 //! Windows of consecutive snapshots, used by a user-defined objective.
 
-use cfo::engine::{Device, Graph, Node, Role};
+use cfo::graph::{Graph, Node};
 use cfo::numerics::{Path, Spline};
 use cfo::objective::{Batch, Draw, Objective};
-use cfo::{Model, Result, Training, Trajectories};
+use cfo::{Device, Model, Result, Training, Trajectories};
+use cfo_engine::Role;
 
 use crate::util::{oscillators, recipe};
 

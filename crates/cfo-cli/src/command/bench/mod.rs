@@ -8,9 +8,8 @@ mod work;
 use std::time::Instant;
 
 use anyhow::Result;
-use cfo::engine::Device;
 use cfo::training::{Counts, TrainingStep};
-use cfo::{CfoError, Training};
+use cfo::{CfoError, Device, Training};
 use cfo_paper::ChoiceName;
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! The time that each rank computes and waits for sums. It distinguishes ranks of unequal speed from slow sums.
 
 use anyhow::Result;
-use cfo::engine::Memory;
 use cfo::ranks::{from_all, world};
+use cfo_engine::Memory;
 use serde::{Deserialize, Serialize};
 
 use crate::args::BenchWork;

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use cfo::engine::{Feed, Memory, Page, Program};
 use cfo::numerics::ode::RK4;
 use cfo::ranks::waited;
 use cfo::rollout::Rollout;
 use cfo::training::{CompiledStep, Counts, TrainingStep};
 use cfo::{Budget, CfoError, Request, Trajectories};
+use cfo_engine::{Feed, Memory, Page, Program};
 
 use crate::args::{self, BenchWork};
 

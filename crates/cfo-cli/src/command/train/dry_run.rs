@@ -2,9 +2,8 @@
 
 use anyhow::Result;
 use cfo::data::{Offset, Split};
-use cfo::engine::Device;
 use cfo::training::{CompiledStep, TrainingStep};
-use cfo::{Model, Recipe, Trajectories};
+use cfo::{Device, Model, Recipe, Trajectories};
 use serde::Serialize;
 
 use super::Smoothed;

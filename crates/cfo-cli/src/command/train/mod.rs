@@ -7,11 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use cfo::data::store::TrajectoryFile;
-use cfo::engine::Device;
 use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
-use cfo::{Ending, Model, Recipe, Run, Trained, Training, Trajectories, WallTime};
+use cfo::{Device, Ending, Model, Recipe, Run, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
 use crate::args;
