@@ -235,24 +235,23 @@ fn papers_network(kind: &str) -> OperatorConfig {
     }
 }
 
-/// Makes a network small enough for `smoke`.
+/// Makes one of the paper's networks small enough for `smoke`.
 fn reduce_network(operator: &mut OperatorConfig) {
-    match operator {
-        OperatorConfig::Mlp(config) => config.hidden = vec![128; 3],
-        OperatorConfig::Fno(config) => (config.width, config.blocks) = (32, 3),
-        OperatorConfig::Unet(config) => {
-            let channels = config.channels.as_deref().unwrap_or(&[64, 128]);
-            config.channels = Some(channels.iter().take(2).map(|channels| channels / 4).collect());
-            if config.time.is_on() {
-                config.time = TimeEmbedding::Features(16);
-            }
+    if let OperatorConfig::Mlp(config) = operator {
+        config.hidden = vec![128; 3];
+    } else if let OperatorConfig::Fno(config) = operator {
+        (config.width, config.blocks) = (32, 3);
+    } else if let OperatorConfig::Unet(config) = operator {
+        let channels = config.channels.as_deref().unwrap_or(&[64, 128]);
+        config.channels = Some(channels.iter().take(2).map(|channels| channels / 4).collect());
+        if config.time.is_on() {
+            config.time = TimeEmbedding::Features(16);
         }
-        OperatorConfig::Dit(config) => {
-            (config.patch, config.hidden, config.depth, config.heads) = (4, 64, 2, 4);
-            config.mlp_ratio = 2;
-            if config.time.is_on() {
-                config.time = TimeEmbedding::Features(32);
-            }
+    } else if let OperatorConfig::Dit(config) = operator {
+        (config.patch, config.hidden, config.depth, config.heads) = (4, 64, 2, 4);
+        config.mlp_ratio = 2;
+        if config.time.is_on() {
+            config.time = TimeEmbedding::Features(32);
         }
     }
 }
