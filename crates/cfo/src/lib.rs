@@ -73,12 +73,6 @@ pub mod device {
     pub use cfo_device::{CudaDevice, CudaLibrary, CudaReport, Device, DeviceReport, gpu_count};
 }
 
-/// The types in the examples of [`Operator`] and [`Objective`].
-#[doc(hidden)]
-pub mod engine {
-    pub use crate::graph::{Activation, Graph, Initial, Node};
-}
-
 /// A single compiled training step, for benchmarks and dry runs.
 pub mod training {
     pub use crate::train::training_data::TrainingData;

@@ -206,7 +206,7 @@ mod tests {
         match &mut operator {
             OperatorConfig::Mlp(config) => config.activation = Default::default(),
             OperatorConfig::Unet(config) => config.padding = crate::operator::Padding::Auto,
-            OperatorConfig::Fno(_) | OperatorConfig::Dit(_) => {}
+            _ => {}
         }
         operator
     }

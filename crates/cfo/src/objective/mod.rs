@@ -41,7 +41,7 @@ pub(crate) use uniform_grid::EQUAL;
 ///
 /// ```
 /// use cfo::Model;
-/// use cfo::engine::{Graph, Node};
+/// use cfo::graph::{Graph, Node};
 /// use cfo::numerics::{DrawBy, NoiseSchedule, Path, Spline};
 /// use cfo::objective::{Batch, Draw, Objective};
 ///

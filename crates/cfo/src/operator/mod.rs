@@ -53,7 +53,7 @@ pub struct Context {
 /// A network architecture. To use your own network, implement this trait. `examples/own_operator.rs` trains one.
 ///
 /// ```
-/// use cfo::engine::{Activation, Graph, Initial, Node};
+/// use cfo::graph::{Activation, Graph, Initial, Node};
 /// use cfo::operator::{Context, Operator, Setting};
 ///
 /// /// A single matrix: exact for linear systems.
