@@ -1,15 +1,15 @@
 //! The key `time` of a network: whether time is an input, and with how many features.
 
-use std::fmt;
-
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
+use toml::Value;
 
 use super::{MOST_FEATURES, at_most};
 use crate::error::{CfoError, Result};
 
 /// The time embedding of a network: sines and cosines of the time at several frequencies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
 pub enum TimeEmbedding {
     /// Time is not an input of the network.
     Off,
@@ -21,8 +21,6 @@ pub enum TimeEmbedding {
 }
 
 impl TimeEmbedding {
-    const EXPECTED: &'static str = "`true`, `false` or the number of features";
-
     /// Returns whether time is an input of the network.
     pub fn is_on(self) -> bool {
         self != Self::Off
@@ -54,40 +52,24 @@ impl From<bool> for TimeEmbedding {
     }
 }
 
-impl Serialize for TimeEmbedding {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Self::Features(count) => serializer.serialize_u64(*count as u64),
-            Self::Off | Self::On => serializer.serialize_bool(self.is_on()),
+impl From<TimeEmbedding> for Value {
+    fn from(time: TimeEmbedding) -> Self {
+        match time {
+            TimeEmbedding::Features(count) => Self::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+            TimeEmbedding::Off | TimeEmbedding::On => Self::Boolean(time.is_on()),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for TimeEmbedding {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = TimeEmbedding;
+impl TryFrom<Value> for TimeEmbedding {
+    type Error = String;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(TimeEmbedding::EXPECTED)
-            }
-
-            fn visit_bool<E: de::Error>(self, on: bool) -> std::result::Result<TimeEmbedding, E> {
-                Ok(on.into())
-            }
-
-            fn visit_u64<E: de::Error>(self, count: u64) -> std::result::Result<TimeEmbedding, E> {
-                Ok(TimeEmbedding::Features(usize::try_from(count).unwrap_or(usize::MAX)))
-            }
-
-            fn visit_i64<E: de::Error>(self, count: i64) -> std::result::Result<TimeEmbedding, E> {
-                u64::try_from(count)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(count), &self))
-                    .and_then(|count| self.visit_u64(count))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+    fn try_from(value: Value) -> std::result::Result<Self, String> {
+        let count = value.as_integer().and_then(|count| usize::try_from(count).ok());
+        let found = value.as_bool().map(Self::from).or(count.map(Self::Features));
+        found.ok_or_else(|| {
+            format!("invalid value: {value}, expected `true`, `false` or the number of features")
+        })
     }
 }
 

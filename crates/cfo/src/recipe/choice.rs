@@ -1,23 +1,25 @@
-//! Choices that a recipe spells as words and whose types live elsewhere: parsed once, refused with the words that are known.
+//! Values of a recipe that are written as words and whose types are defined elsewhere. Errors list the known words.
 
 use std::str::FromStr;
 
 use cfo_engine::Precision;
+use cfo_numerics::ode::Tableau;
 use cfo_numerics::{DrawBy, Spline};
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serializer, de};
+use serde::de::{self, DeserializeOwned, Unexpected};
+use serde::{Deserialize, Deserializer, Serializer};
 
 use super::evaluate::RolloutPrecision;
 
-/// A value that a word stands for.
+/// A type whose values are written as words.
 pub(crate) trait Choice: Sized {
-    /// The words, for people.
+    /// The words, for messages and the reference.
     const WORDS: &'static [&'static str];
 
-    /// The value of a word.
+    /// Returns the value of a word.
     fn of(word: &str) -> Option<Self>;
 
-    /// The word of a value.
+    /// Returns the word of a value.
     fn word(&self) -> String;
 }
 
@@ -30,76 +32,28 @@ pub(crate) fn deserialize<'de, T: Choice, D: Deserializer<'de>>(deserializer: D)
     T::of(&word).ok_or_else(|| de::Error::unknown_variant(&word, T::WORDS))
 }
 
-/// The words, for the page of all keys.
+/// Returns the schema of a choice, for the reference of recipes.
 pub(crate) fn schema<T: Choice>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": T::WORDS })
 }
 
-/// A value that a word or a number stands for.
-pub(crate) trait WordOrNumber: Sized {
+/// A type whose values are written as words, except for one variant with a number.
+pub(crate) trait WordOrNumber: DeserializeOwned {
     /// The words.
     const WORDS: &'static [&'static str];
     /// The words and the meaning of a number, for messages.
     const EXPECTED: &'static str;
-
-    /// The value of a word.
-    fn of_word(word: &str) -> Option<Self>;
-
-    /// The value of a number.
-    fn of_number(number: f64) -> Self;
-
-    /// The word or the number of a value.
-    fn written(&self) -> std::result::Result<&'static str, f64>;
 }
 
-/// Reads and writes values that are a word or a number; for `#[serde(with)]`.
-pub(crate) mod word_or_number {
-    use std::fmt;
-    use std::marker::PhantomData;
-
-    use serde::{Deserializer, Serializer, de};
-
-    use super::WordOrNumber;
-
-    pub(crate) fn serialize<T: WordOrNumber, S: Serializer>(
-        value: &T,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value.written() {
-            Ok(word) => serializer.serialize_str(word),
-            Err(number) => serializer.serialize_f64(number),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, T: WordOrNumber, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        struct Visitor<T>(PhantomData<T>);
-        impl<T: WordOrNumber> de::Visitor<'_> for Visitor<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(T::EXPECTED)
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
-                T::of_word(word).ok_or_else(|| E::unknown_variant(word, T::WORDS))
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
-                Ok(T::of_number(number))
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
-                Ok(T::of_number(number as f64))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-                Ok(T::of_number(number as f64))
-            }
-        }
-        deserializer.deserialize_any(Visitor(PhantomData))
-    }
+/// Reads a word or a number.
+pub(crate) fn word_or_number<'de, T: WordOrNumber, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let value = toml::Value::deserialize(deserializer)?;
+    T::deserialize(value.clone()).map_err(|_| match value.as_str() {
+        Some(word) => de::Error::unknown_variant(word, T::WORDS),
+        None => de::Error::invalid_value(Unexpected::Other(&value.to_string()), &T::EXPECTED),
+    })
 }
 
 impl Choice for Spline {
@@ -144,7 +98,7 @@ impl Choice for DrawBy {
 impl Choice for Precision {
     const WORDS: &'static [&'static str] = &["f32", "tf32", "bf16"];
 
-    /// Double precision too, which is for checks.
+    /// Accepts double precision too, which is for checks.
     fn of(word: &str) -> Option<Self> {
         Self::from_str(word).ok()
     }
@@ -169,5 +123,21 @@ impl Choice for RolloutPrecision {
             Self::Same => "same".into(),
             Self::Own(precision) => precision.word(),
         }
+    }
+}
+
+/// A Runge-Kutta method; `None` is that of the section.
+impl Choice for Option<Tableau> {
+    const WORDS: &'static [&'static str] = &["auto", "euler", "heun", "rk4", "dopri5", "tsit5"];
+
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(None),
+            word => Tableau::by_name(word).map(Some),
+        }
+    }
+
+    fn word(&self) -> String {
+        self.map_or("auto", |tableau| tableau.name).into()
     }
 }

@@ -4,7 +4,7 @@ use cfo_engine::Precision;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Integration, choice};
+use super::{Integration, choice, integration};
 use crate::error::Result;
 
 /// How a trained network is integrated by default; options of commands and arguments of functions override these keys.
@@ -13,6 +13,7 @@ use crate::error::Result;
 pub struct EvaluateConfig {
     /// Solver. For a network that was fine-tuned or trained through a solver, `auto` is that solver with its steps. Otherwise it is `tsit5`,
     /// and `rk4` for conditional flow matching. Methods that do not estimate their error take one step per output interval.
+    #[schemars(schema_with = "integration::schema")]
     pub solver: Integration,
     /// Largest number of network evaluations over the horizon of the training data; 0 sets no limit.
     pub nfe: usize,

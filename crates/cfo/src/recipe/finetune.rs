@@ -4,7 +4,7 @@ use cfo_numerics::ode::RK4;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Integration, ObjectiveConfig, Recipe, ThroughSolver};
+use super::{Integration, ObjectiveConfig, Recipe, ThroughSolver, integration};
 use crate::error::{CfoError, Result};
 
 /// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
@@ -23,6 +23,7 @@ pub struct FinetuneConfig {
     /// Number of intervals between snapshots in a window, which starts from a true snapshot.
     pub window: usize,
     /// Solver; `auto` is `rk4`. Use enough steps to resolve the solution, or the network learns to compensate the solver's error.
+    #[schemars(schema_with = "integration::schema")]
     pub solver: Integration,
     /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
     pub through_time: bool,

@@ -1,22 +1,27 @@
-//! The key `solver` of three sections: a Runge-Kutta method, and how the lengths of its steps are chosen.
+//! The key `solver` of three sections: a Runge-Kutta method and how its step sizes are chosen.
 
 use std::fmt;
 
 use cfo_numerics::ode::{Controller, Tableau};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::de::{self, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choice;
 use super::choice::Choice;
 use crate::error::{CfoError, Result};
 
 /// How a field is integrated. In a recipe it is the name of a method, or a table with the keys below.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Integration {
-    /// The Runge-Kutta method; `None` for that of the section.
+    /// Method: `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`; what `auto` is depends on the section.
+    #[serde(with = "choice")]
+    #[schemars(schema_with = "choice::schema::<Option<Tableau>>")]
     pub method: Option<Tableau>,
-    /// Equal steps per interval between snapshots; with 0, methods that estimate their error choose steps by the tolerances.
+    /// Equal steps per interval between snapshots. With 0, methods that estimate their error choose steps by the tolerances, and the others
+    /// take one step.
     pub steps: usize,
     /// Relative tolerance of adaptive steps.
     pub rtol: f64,
@@ -61,65 +66,18 @@ impl Integration {
     }
 }
 
-/// The table form.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
-    /// Method: `auto`, `euler`, `heun`, `rk4`, `dopri5` or `tsit5`; what `auto` is depends on the section.
-    #[serde(with = "choice")]
-    #[schemars(schema_with = "choice::schema::<Method>")]
-    method: Method,
-    /// Equal steps per interval between snapshots. With 0, methods that estimate their error choose steps by the tolerances, and the others
-    /// take one step.
-    steps: usize,
-    /// Relative tolerance of adaptive steps.
-    rtol: f64,
-    /// Absolute tolerance of adaptive steps, in normalised units.
-    atol: f64,
+/// Returns the schema of a key `solver`: the name of a method or a table.
+pub(super) fn schema(generator: &mut SchemaGenerator) -> Schema {
+    let table = generator.subschema_for::<Integration>();
+    json_schema!({ "anyOf": [{ "type": "string", "enum": Option::<Tableau>::WORDS }, table] })
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Integration::default().into()
-    }
-}
-
-/// The name of a method; `None` is written `auto`.
-struct Method(Option<Tableau>);
-
-impl Choice for Method {
-    const WORDS: &'static [&'static str] = &["auto", "euler", "heun", "rk4", "dopri5", "tsit5"];
-
-    fn of(word: &str) -> Option<Self> {
-        match word {
-            "auto" => Some(Self(None)),
-            word => Tableau::by_name(word).map(|tableau| Self(Some(tableau))),
-        }
-    }
-
-    fn word(&self) -> String {
-        self.0.map_or("auto", |tableau| tableau.name).into()
-    }
-}
-
-impl From<Integration> for Table {
-    fn from(Integration { method, steps, rtol, atol }: Integration) -> Self {
-        Self { method: Method(method), steps, rtol, atol }
-    }
-}
-
-impl From<Table> for Integration {
-    fn from(Table { method: Method(method), steps, rtol, atol }: Table) -> Self {
-        Self { method, steps, rtol, atol }
-    }
-}
-
+// `Integration::serialize` and `Integration::deserialize` are the derived functions, for the table.
 impl Serialize for Integration {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let named = Self { method: self.method, ..Self::default() };
-        match *self == named {
-            true => serializer.serialize_str(&Method(self.method).word()),
-            false => Table::from(*self).serialize(serializer),
+        match *self == (Self { method: self.method, ..Self::default() }) {
+            true => choice::serialize(&self.method, serializer),
+            false => Self::serialize(self, serializer),
         }
     }
 }
@@ -135,26 +93,15 @@ impl<'de> Deserialize<'de> for Integration {
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Integration, E> {
-                let method = Method::of(word).ok_or_else(|| E::unknown_variant(word, Method::WORDS))?;
-                Ok(Integration { method: method.0, ..Integration::default() })
+                let method = choice::deserialize(word.into_deserializer())?;
+                Ok(Integration { method, ..Integration::default() })
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> std::result::Result<Integration, A::Error> {
-                Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
+                Integration::deserialize(MapAccessDeserializer::new(map))
             }
         }
         deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl JsonSchema for Integration {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Integration".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let table = generator.subschema_for::<Table>();
-        json_schema!({ "anyOf": [{ "type": "string", "enum": Method::WORDS }, table] })
     }
 }
 

@@ -5,7 +5,7 @@ use cfo_numerics::ode::{TSIT5, Tableau};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Integration;
+use super::{Integration, integration};
 use crate::error::{CfoError, Result};
 
 /// The objective of training, as in the section `[objective]` of a recipe.
@@ -153,6 +153,7 @@ impl ConditionalFlowKeys {
 #[serde(deny_unknown_fields, default)]
 pub struct ThroughSolver {
     /// Solver; `auto` is `tsit5`.
+    #[schemars(schema_with = "integration::schema")]
     pub solver: Integration,
     /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every later snapshot of the window.
     pub window: usize,

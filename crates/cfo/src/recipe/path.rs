@@ -28,8 +28,7 @@ pub struct PathConfig {
     /// `state`, the unit of the normalised state. A number b from 0 to 1 multiplies the output by the typical speed at each time too, and
     /// divides each error in the loss by that speed to the power b: 0 weights errors equally at all times, 1 relative to the speed at
     /// their time. A number needs a network with time as an input.
-    #[serde(with = "choice::word_or_number")]
-    #[schemars(with = "OutputUnit")]
+    #[serde(deserialize_with = "choice::word_or_number")]
     pub unit: OutputUnit,
     /// If set, time is transformed logarithmically, so that early times are stretched; the value is the share of the horizon after which the
     /// transformed time runs at half its initial rate. Splines, velocities and solver steps use the transformed time. For fields that
@@ -43,8 +42,7 @@ pub struct PathConfig {
     pub trust: Option<f64>,
     /// Measurement noise to remove from the training snapshots before the spline is fitted: `none`, `auto` (estimated for each channel),
     /// or the standard deviation of the noise as a share of each channel's standard deviation.
-    #[serde(with = "choice::word_or_number")]
-    #[schemars(with = "Smoothing")]
+    #[serde(deserialize_with = "choice::word_or_number")]
     pub smoothing: Smoothing,
     /// Noise added to training points between snapshots.
     pub noise: NoiseConfig,
@@ -101,8 +99,8 @@ impl PathConfig {
 }
 
 /// The unit of the output of a network that learns a velocity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum OutputUnit {
     /// The unit of the normalised state, divided by that of time.
     State,
@@ -111,7 +109,7 @@ pub enum OutputUnit {
     Velocity,
     /// The root mean square of the spline's velocity at each time, channel by channel. The loss divides each error by the typical speed at
     /// its time to this power.
-    #[schemars(untagged)]
+    #[serde(untagged)]
     AtTime(f64),
 }
 
@@ -128,26 +126,6 @@ impl OutputUnit {
 impl WordOrNumber for OutputUnit {
     const WORDS: &'static [&'static str] = &["state", "velocity"];
     const EXPECTED: &'static str = "`state`, `velocity` or a number from 0 to 1";
-
-    fn of_word(word: &str) -> Option<Self> {
-        match word {
-            "state" => Some(Self::State),
-            "velocity" => Some(Self::Velocity),
-            _ => None,
-        }
-    }
-
-    fn of_number(number: f64) -> Self {
-        Self::AtTime(number)
-    }
-
-    fn written(&self) -> std::result::Result<&'static str, f64> {
-        match self {
-            Self::State => Ok("state"),
-            Self::Velocity => Ok("velocity"),
-            Self::AtTime(balance) => Err(*balance),
-        }
-    }
 }
 
 /// Amplitude and shape of the noise.

@@ -1,17 +1,18 @@
 //! The key `data.split`: the sizes of training, validation and test set.
 
 use schemars::JsonSchema;
-use serde::de::{self, SeqAccess};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+use toml::Value;
 
 use crate::error::{CfoError, Result};
 
-/// What shares may exceed 1 by, since they are rounded.
+/// Largest rounding error of the sum of shares.
 const ROUNDING: f64 = 1e-9;
 
 /// The sizes of training, validation and test set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Value", untagged)]
+#[schemars(!try_from)]
 pub enum Portions {
     /// Numbers of trajectories; the rest is left out.
     Counts([usize; 3]),
@@ -59,7 +60,7 @@ impl Portions {
         let share = |part: usize, left: usize| {
             ((shares[part] * count as f64).round() as usize).max(least[part]).min(left)
         };
-        // Training takes what is left, so that rounding loses no trajectory.
+        // Training takes the rest, so that rounding loses no trajectory.
         let test = share(2, all.saturating_sub(least[0] + least[1]));
         let validation = share(1, all.saturating_sub(test + least[0]));
         let train = if least[0] > 0 { all - test - validation } else { 0 };
@@ -88,64 +89,28 @@ impl Portions {
     }
 }
 
-impl<'de> Deserialize<'de> for Portions {
-    /// Three whole numbers are counts, other numbers shares.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Portions;
+impl TryFrom<Value> for Portions {
+    type Error = String;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "three counts or three shares, for training, validation and test")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut found: A) -> std::result::Result<Portions, A::Error> {
-                let mut numbers = Vec::new();
-                while let Some(Number(number, whole)) = found.next_element()? {
-                    numbers.push((number, whole));
-                }
-                let &[train, validation, test] = numbers.as_slice() else {
-                    return Err(de::Error::invalid_length(numbers.len(), &self));
-                };
-                let parts = [train, validation, test];
-                Ok(match parts.iter().all(|(_, whole)| whole.is_some()) {
-                    true => Portions::Counts(parts.map(|(_, whole)| whole.unwrap_or(0))),
-                    false => Portions::Shares(parts.map(|(number, _)| number)),
-                })
-            }
+    /// Reads three numbers: counts if all are whole, else shares.
+    fn try_from(value: Value) -> std::result::Result<Self, String> {
+        let Some([train, validation, test]) = value.as_array().map(Vec::as_slice) else {
+            return Err(format!(
+                "invalid value: {value}, expected three counts or three shares, for training, validation and test"
+            ));
+        };
+        let parts = [train, validation, test];
+        let is_part = |part: &&Value| part.is_float() || part.as_integer().is_some_and(|count| count >= 0);
+        if let Some(bad) = parts.into_iter().find(|part| !is_part(part)) {
+            return Err(format!("invalid value: {} `{bad}`, expected a count or a share", bad.type_str()));
         }
-        deserializer.deserialize_seq(Visitor)
-    }
-}
-
-/// A number, and the same as a count if it was written as one.
-struct Number(f64, Option<usize>);
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Number;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "a count or a share")
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Number, E> {
-                let count = usize::try_from(value);
-                let count = count.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
-                Ok(Number(value as f64, Some(count)))
-            }
-
-            fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Number, E> {
-                Ok(Number(value as f64, usize::try_from(value).ok()))
-            }
-
-            fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Number, E> {
-                Ok(Number(value, None))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        let count = |part: &Value| part.as_integer().map(|count| count as usize);
+        Ok(match parts.map(count) {
+            [Some(train), Some(validation), Some(test)] => Self::Counts([train, validation, test]),
+            counts => Self::Shares(std::array::from_fn(|i| {
+                parts[i].as_float().or(counts[i].map(|count| count as f64)).unwrap_or(f64::NAN)
+            })),
+        })
     }
 }
 

@@ -20,7 +20,6 @@ pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Tabl
             }
         }
         Problem::Invalid(problem) => CfoError::invalid(&key, problem),
-        Problem::Other(problem) => CfoError::BadRecipe { problem: format!("`{key}`: {problem}") },
     }
 }
 

@@ -16,8 +16,6 @@ pub(super) enum Problem {
     UnknownChoice { found: String, known: &'static [&'static str] },
     #[error("{0}")]
     Invalid(String),
-    #[error("{0}")]
-    Other(String),
 }
 
 impl Problem {
@@ -35,7 +33,7 @@ impl Problem {
 
 impl de::Error for Problem {
     fn custom<T: Display>(text: T) -> Self {
-        Self::Other(text.to_string())
+        Self::Invalid(text.to_string())
     }
 
     fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {

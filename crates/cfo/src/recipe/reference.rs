@@ -6,8 +6,7 @@ use std::fmt::Write;
 use schemars::schema_for;
 use serde_json::Value;
 
-use crate::recipe::Recipe;
-use crate::recipe::integration::Table;
+use crate::recipe::{Integration, Recipe};
 
 /// A key of a section.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +124,7 @@ fn sections() -> Vec<Section> {
 
 /// The keys of the table that describes a solver.
 fn solver_table() -> Section {
-    let schema = schema_for!(Table);
+    let schema = schema_for!(Integration);
     let meaning = "The key `solver` of these sections is the name of a method or a table with these keys, as in `solver = { method = \"rk4\", steps = 2 }`.";
     let keys = keys(schema.as_value(), schema.as_value(), "");
     Section {

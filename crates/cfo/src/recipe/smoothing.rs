@@ -1,13 +1,14 @@
 //! The key `path.smoothing`: the measurement noise to remove.
 
 use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::choice::WordOrNumber;
 use crate::error::{CfoError, Result};
 
 /// Measurement noise that is removed from the training snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Smoothing {
     /// No removal: the spline passes through the snapshots.
     #[default]
@@ -15,7 +16,7 @@ pub enum Smoothing {
     /// The noise that is estimated in each channel.
     Auto,
     /// Noise with this standard deviation, as a share of each channel's standard deviation.
-    #[schemars(untagged)]
+    #[serde(untagged)]
     Noise(f64),
 }
 
@@ -36,24 +37,4 @@ impl WordOrNumber for Smoothing {
     const WORDS: &'static [&'static str] = &["none", "auto"];
     const EXPECTED: &'static str =
         "`none`, `auto` or the noise as a share of each channel's standard deviation";
-
-    fn of_word(word: &str) -> Option<Self> {
-        match word {
-            "none" => Some(Self::None),
-            "auto" => Some(Self::Auto),
-            _ => None,
-        }
-    }
-
-    fn of_number(number: f64) -> Self {
-        Self::Noise(number)
-    }
-
-    fn written(&self) -> std::result::Result<&'static str, f64> {
-        match self {
-            Self::None => Ok("none"),
-            Self::Auto => Ok("auto"),
-            Self::Noise(share) => Err(*share),
-        }
-    }
 }
