@@ -33,13 +33,7 @@ impl Objective for Autoregressive {
 
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
         let output = model.network(graph, batch.state, &batch.context)?;
-        let target = match self.residual {
-            true => {
-                let change = graph.subtract(batch.target, batch.state)?;
-                model.in_units(graph, batch.context.time, change)?
-            }
-            false => batch.target,
-        };
+        let target = NextState { residual: self.residual }.target(graph, model, batch)?;
         batch.mean_squared_error(graph, output, target)
     }
 

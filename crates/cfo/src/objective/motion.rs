@@ -2,7 +2,7 @@
 
 use cfo_engine::{Graph, Node};
 
-use super::Point;
+use super::{Batch, Point};
 use crate::error::Result;
 use crate::measure::scaling::Unit;
 use crate::model::Model;
@@ -95,11 +95,31 @@ impl Motion for Velocity {
     }
 }
 
-/// The network's output is the next snapshot, or the change to it.
+/// The network's output is the next snapshot, or the change to it (residual).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextState {
     /// Whether the output is the change.
     pub residual: bool,
+}
+
+impl NextState {
+    /// Appends the target of a batch in the unit of the output: the next snapshots, or the changes to them.
+    pub(super) fn target(self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        if !self.residual {
+            return Ok(batch.target);
+        }
+        let change = graph.subtract(batch.target, batch.state)?;
+        model.in_units(graph, batch.context.time, change)
+    }
+
+    /// Appends the next states that an output predicts: the inverse of [`NextState::target`].
+    pub(super) fn next(self, graph: &mut Graph, model: &Model, point: &Point, output: Node) -> Result<Node> {
+        if !self.residual {
+            return Ok(output);
+        }
+        let change = model.of_units(graph, point.context.time, output)?;
+        Ok(graph.add(point.state, change)?)
+    }
 }
 
 impl Motion for NextState {
@@ -113,7 +133,6 @@ impl Motion for NextState {
 
     fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
         let output = model.network(graph, point.state, &point.context)?;
-        let output = model.of_units(graph, point.context.time, output)?;
-        if self.residual { Ok(graph.add(point.state, output)?) } else { Ok(output) }
+        self.next(graph, model, point, output)
     }
 }

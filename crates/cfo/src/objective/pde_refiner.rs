@@ -7,8 +7,8 @@ use cfo_engine::{Graph, Node};
 use super::levels::Levels;
 use super::uniform_grid::check_uniform;
 use super::{
-    Batch, Draw, Motion, MotionKind, Objective, ObjectiveConfig, PdeRefiner, Point, RefinerForm, TimeInput,
-    Unit,
+    Batch, Draw, Motion, MotionKind, NextState, Objective, ObjectiveConfig, PdeRefiner, Point, RefinerForm,
+    TimeInput, Unit,
 };
 use crate::error::Result;
 use crate::model::Model;
@@ -19,15 +19,9 @@ use crate::trajectories::Trajectories;
 impl PdeRefiner {
     const NAME: &'static str = "pde-refiner";
 
-    /// Appends the target of a pair: the next state, or the change in the unit of the output.
-    fn target(self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        match self.residual {
-            true => {
-                let change = graph.subtract(batch.target, batch.state)?;
-                model.in_units(graph, batch.context.time, change)
-            }
-            false => Ok(batch.target),
-        }
+    /// Returns the meaning of a refined prediction.
+    fn next_state(self) -> NextState {
+        NextState { residual: self.residual }
     }
 
     /// Returns the factor of the target and the standard deviation of the noise in the network's input, for each level. Level 0 is the
@@ -136,7 +130,7 @@ impl Objective for PdeRefiner {
     /// Appends the mean squared error at a random level per sample. If the network predicts noise, the target is the state itself at level
     /// 0 and the noise at the others. Otherwise it is the diffusion's velocity.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
-        let target = self.target(graph, model, batch)?;
+        let target = self.next_state().target(graph, model, batch)?;
         let shape = graph.shape(target).axes().to_vec();
         let (parts, deviations) = self.levels();
         let levels = Levels::draw(graph, &batch.noise, (shape[0], parts.len()), 0)?;
@@ -181,7 +175,7 @@ impl Motion for PdeRefiner {
     }
 
     fn unit(&self) -> Unit {
-        if self.residual { Unit::Change } else { Unit::State }
+        self.next_state().unit()
     }
 
     fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
@@ -189,13 +183,7 @@ impl Motion for PdeRefiner {
             RefinerForm::Noise => self.by_noise(graph, model, point)?,
             RefinerForm::Velocity => self.by_velocity(graph, model, point)?,
         };
-        match self.residual {
-            true => {
-                let change = model.of_units(graph, point.context.time, found)?;
-                Ok(graph.add(point.state, change)?)
-            }
-            false => Ok(found),
-        }
+        self.next_state().next(graph, model, point, found)
     }
 
     fn evaluations(&self) -> usize {

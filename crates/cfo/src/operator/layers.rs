@@ -130,21 +130,14 @@ impl Boundary {
     ) -> Result<Node, EngineError> {
         let axes = graph.shape(x).axes();
         let rest = [0, 1].map(|axis| axes[1 + axis].next_multiple_of(stride[axis]) - axes[1 + axis]);
-        if rest != [0, 0] {
-            let after = [amount[0] + rest[0], amount[1] + rest[1]];
-            let padded = self.pad(graph, x, amount, after)?;
-            return graph.conv(padded, weight, stride, PadMode::Zero, [0, 0]);
+        if let Some(mode) = self.common(graph, x).filter(|_| rest == [0, 0]) {
+            return graph.conv(x, weight, stride, mode, amount);
         }
-        match self.common(graph, x) {
-            Some(mode) => graph.conv(x, weight, stride, mode, amount),
-            None => {
-                let rows = graph.pad(x, self.0[0], [amount[0], 0], [amount[0], 0])?;
-                let both = graph.pad(rows, self.0[1], [0, amount[1]], [0, amount[1]])?;
-                graph.conv(both, weight, stride, PadMode::Zero, [0, 0])
-            }
-        }
+        let padded = self.pad(graph, x, amount, [amount[0] + rest[0], amount[1] + rest[1]])?;
+        graph.conv(padded, weight, stride, PadMode::Zero, [0, 0])
     }
 
+    /// Appends a transposed convolution. Axes with different modes are padded by one point, which the wider crop removes.
     pub(super) fn conv_transpose(
         self,
         graph: &mut Graph,
@@ -153,20 +146,12 @@ impl Boundary {
         stride: [usize; 2],
         amount: [usize; 2],
     ) -> Result<Node, EngineError> {
-        match self.common(graph, x) {
-            Some(mode) => graph.conv_transpose(x, weight, stride, mode, amount),
-            None => {
-                let rows = graph.pad(x, self.0[0], [1, 0], [1, 0])?;
-                let both = graph.pad(rows, self.0[1], [0, 1], [0, 1])?;
-                graph.conv_transpose(
-                    both,
-                    weight,
-                    stride,
-                    PadMode::Zero,
-                    [amount[0] + stride[0], amount[1] + stride[1]],
-                )
-            }
+        if let Some(mode) = self.common(graph, x) {
+            return graph.conv_transpose(x, weight, stride, mode, amount);
         }
+        let padded = self.pad(graph, x, [1, 1], [1, 1])?;
+        let cropped = [amount[0] + stride[0], amount[1] + stride[1]];
+        graph.conv_transpose(padded, weight, stride, PadMode::Zero, cropped)
     }
 }
 

@@ -94,16 +94,20 @@ impl Scales {
         if self.planar { [side, side] } else { [height, side] }
     }
 
-    fn weight(
+    /// Appends the weight `[axes[0], height, width, axes[1]]` and the bias of a convolution, for `fan` channels per output.
+    fn kernel(
         &self,
         graph: &mut Graph,
         name: &str,
         axes: [usize; 2],
         side: usize,
-        fan: usize,
-    ) -> Result<Node, EngineError> {
-        let [kh, kw] = self.sides(side, 1);
-        graph.parameter(name, [axes[0], kh, kw, axes[1]], Initial::fan_in(fan * kh * kw))
+        (fan, outputs): (usize, usize),
+    ) -> Result<[Node; 2], EngineError> {
+        let [height, width] = self.sides(side, 1);
+        let initial = Initial::fan_in(fan * height * width);
+        let shape = [axes[0], height, width, axes[1]];
+        let weight = graph.parameter(&format!("{name}.weight"), shape, initial)?;
+        Ok([weight, graph.parameter(&format!("{name}.bias"), [outputs], initial)?])
     }
 
     /// Appends convolution, group normalisation, SiLU and, if there is one, the time term.
@@ -116,9 +120,7 @@ impl Scales {
         shift: Option<Node>,
     ) -> Result<Node, EngineError> {
         let inputs = graph.shape(x).last();
-        let weight = self.weight(graph, &format!("{name}.weight"), [outputs, inputs], 3, inputs)?;
-        let taps = self.sides(3, 1).iter().product::<usize>();
-        let offset = graph.parameter(&format!("{name}.bias"), [outputs], Initial::fan_in(inputs * taps))?;
+        let [weight, offset] = self.kernel(graph, name, [outputs, inputs], 3, (inputs, outputs))?;
         let y = self.boundary.conv(graph, x, weight, [1, 1], self.sides(1, 0))?;
         let scale = graph.parameter(&format!("{name}.norm.scale"), [outputs], Initial::ONES)?;
         let bias = graph.parameter(&format!("{name}.norm.bias"), [outputs], Initial::ZEROS)?;
@@ -146,9 +148,7 @@ impl Scales {
     /// Appends the convolution that halves the grid, rounded up.
     fn down(&self, graph: &mut Graph, name: &str, x: Node) -> Result<Node, EngineError> {
         let channels = graph.shape(x).last();
-        let weight = self.weight(graph, &format!("{name}.weight"), [channels, channels], 4, channels)?;
-        let taps = self.sides(4, 1).iter().product::<usize>();
-        let bias = graph.parameter(&format!("{name}.bias"), [channels], Initial::fan_in(channels * taps))?;
+        let [weight, bias] = self.kernel(graph, name, [channels, channels], 4, (channels, channels))?;
         let y = self.boundary.conv(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
         graph.add(y, bias)
     }
@@ -156,9 +156,7 @@ impl Scales {
     /// Appends the transposed convolution that doubles the grid.
     fn up(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize) -> Result<Node, EngineError> {
         let inputs = graph.shape(x).last();
-        let weight = self.weight(graph, &format!("{name}.weight"), [inputs, outputs], 4, outputs)?;
-        let taps = self.sides(4, 1).iter().product::<usize>();
-        let bias = graph.parameter(&format!("{name}.bias"), [outputs], Initial::fan_in(outputs * taps))?;
+        let [weight, bias] = self.kernel(graph, name, [inputs, outputs], 4, (outputs, outputs))?;
         let y = self.boundary.conv_transpose(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
         graph.add(y, bias)
     }

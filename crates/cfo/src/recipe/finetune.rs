@@ -4,6 +4,7 @@ use cfo_numerics::ode::RK4;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ranges::{at_least_one, positive};
 use super::{Integration, ObjectiveConfig, Recipe, ThroughSolver, integration};
 use crate::error::{CfoError, Result};
 
@@ -69,12 +70,8 @@ impl FinetuneConfig {
         if recipe.train.steps.checked_add(self.steps).is_none() {
             return invalid("steps", "there are more steps than can be counted");
         }
-        if self.batch == Some(0) {
-            return invalid("batch", "0 must be positive");
-        }
-        if self.learning_rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
-            return invalid("learning_rate", "it must be a positive number");
-        }
+        self.batch.map_or(Ok(()), |batch| at_least_one("finetune.batch", batch))?;
+        self.learning_rate.map_or(Ok(()), |rate| positive("finetune.learning_rate", rate))?;
         self.through().check("finetune")?;
         let tuning = recipe.tuning();
         tuning.objective.check_precision(tuning.train.precision)

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choice;
 use super::choice::Choice;
+use super::ranges::not_negative;
 use crate::error::{CfoError, Result};
 
 /// How a field is integrated. In a recipe it is the name of a method, or a table with the keys below.
@@ -54,10 +55,7 @@ impl Integration {
     /// Refuses tolerances out of range; `key` is that of the table.
     pub(super) fn check(&self, key: &str) -> Result<()> {
         for (name, value) in [("rtol", self.rtol), ("atol", self.atol)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let problem = format!("{value} must be 0 or a positive number");
-                return Err(CfoError::invalid(&format!("{key}.{name}"), problem));
-            }
+            not_negative(&format!("{key}.{name}"), value)?;
         }
         if self.rtol + self.atol <= 0.0 {
             return Err(CfoError::invalid(&format!("{key}.rtol"), "one of the tolerances must be positive"));

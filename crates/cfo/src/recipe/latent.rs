@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{CfoError, Result};
+use super::ranges::{at_least_one, require};
+use crate::error::Result;
 
 /// Whether the network works on wavelet coefficients of the states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,12 +35,8 @@ impl Default for LatentConfig {
 
 impl LatentConfig {
     pub(crate) fn check(self) -> Result<()> {
-        match self.levels {
-            0 => Err(CfoError::invalid("latent.levels", "0 must be positive")),
-            levels if levels >= usize::BITS as usize / 2 => {
-                Err(CfoError::invalid("latent.levels", format!("{levels} halve any side to nothing")))
-            }
-            _ => Ok(()),
-        }
+        at_least_one("latent.levels", self.levels)?;
+        let most = usize::BITS as usize / 2;
+        require(self.levels < most, "latent.levels", self.levels, "halve any side to nothing")
     }
 }

@@ -11,6 +11,7 @@ mod overrides;
 mod path;
 mod portions;
 mod problem;
+mod ranges;
 mod read;
 mod reference;
 mod smoothing;
@@ -30,6 +31,7 @@ use crate::error::{CfoError, Result};
 use crate::operator::OperatorConfig;
 use overrides::{apply, not_a_section, sets_kind};
 use problem::bad_recipe;
+use ranges::{not_negative, positive, require};
 use read::read;
 
 pub use data::{DataConfig, Normalize};
@@ -161,37 +163,34 @@ impl Recipe {
         Ok(self.with_unset_keys(&text))
     }
 
+    /// Returns whether the network learns a velocity without time as an input.
+    fn is_autonomous(&self) -> bool {
+        let velocity =
+            matches!(self.objective, ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_));
+        velocity && !self.operator.operator().sees_time()
+    }
+
     fn check_balance(&self, balance: f64) -> Result<()> {
-        let problem = match () {
-            () if !(0.0..=1.0).contains(&balance) => format!("{balance} must lie in [0, 1]"),
-            () if !matches!(
-                self.objective,
-                ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_)
-            ) =>
-            {
-                return Ok(());
-            }
-            () if !self.operator.operator().sees_time() => "it needs `operator.time = true`".into(),
-            () => return Ok(()),
-        };
-        Err(CfoError::invalid("path.unit", problem))
+        require((0.0..=1.0).contains(&balance), "path.unit", balance, "must lie in [0, 1]")?;
+        if self.is_autonomous() {
+            return Err(CfoError::invalid("path.unit", "it needs `operator.time = true`"));
+        }
+        Ok(())
     }
 
     fn check_clock(&self, half: f64) -> Result<()> {
-        let velocity =
-            matches!(self.objective, ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_));
-        let problem = match () {
-            () if !(half > 0.0 && half.is_finite()) => format!("{half} must be positive"),
-            () if velocity && !self.operator.operator().sees_time() => {
-                "it needs `operator.time = true`: the velocity by such a clock depends on the time".into()
-            }
-            () if self.path.smoothing != Smoothing::None => {
-                "it cannot be combined with `path.smoothing`, which measures noise by the time of the data"
-                    .into()
-            }
-            () => return Ok(()),
-        };
-        Err(CfoError::invalid("path.clock", problem))
+        positive("path.clock", half)?;
+        if self.is_autonomous() {
+            let problem =
+                "it needs `operator.time = true`: the velocity in transformed time depends on the time";
+            return Err(CfoError::invalid("path.clock", problem));
+        }
+        if self.path.smoothing != Smoothing::None {
+            let problem =
+                "it cannot be combined with `path.smoothing`, which measures noise by the time of the data";
+            return Err(CfoError::invalid("path.clock", problem));
+        }
+        Ok(())
     }
 
     /// Checks the values of all keys.
@@ -199,29 +198,13 @@ impl Recipe {
     /// # Errors
     /// If a number is out of range or a choice unknown.
     pub fn check(&self) -> Result<()> {
-        if !(self.data.keep_rate > 0.0 && self.data.keep_rate <= 1.0) {
-            let problem = format!("{} must lie in (0, 1]", self.data.keep_rate);
-            return Err(CfoError::invalid("data.keep_rate", problem));
-        }
-        if let Some(distance) = self.data.merge_below
-            && !(distance >= 0.0 && distance.is_finite())
-        {
-            return Err(CfoError::invalid("data.merge_below", format!("{distance} must be 0 or positive")));
-        }
-        if let Some(split) = &self.data.split {
-            split.check()?;
-        }
-        if let Some(balance) = self.path.unit.balance() {
-            self.check_balance(balance)?;
-        }
-        if let Some(half) = self.path.clock {
-            self.check_clock(half)?;
-        }
-        if let Some(tolerance) = self.path.trust
-            && !(tolerance > 0.0 && tolerance.is_finite())
-        {
-            return Err(CfoError::invalid("path.trust", format!("{tolerance} must be positive")));
-        }
+        let keep_rate = self.data.keep_rate;
+        require(keep_rate > 0.0 && keep_rate <= 1.0, "data.keep_rate", keep_rate, "must lie in (0, 1]")?;
+        self.data.merge_below.map_or(Ok(()), |distance| not_negative("data.merge_below", distance))?;
+        self.data.split.map_or(Ok(()), |split| split.check())?;
+        self.path.unit.balance().map_or(Ok(()), |balance| self.check_balance(balance))?;
+        self.path.clock.map_or(Ok(()), |half| self.check_clock(half))?;
+        self.path.trust.map_or(Ok(()), |tolerance| positive("path.trust", tolerance))?;
         if self.data.path.is_some() && self.data.simulate.is_some() {
             return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));
         }

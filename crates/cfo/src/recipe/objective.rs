@@ -5,6 +5,7 @@ use cfo_numerics::ode::{TSIT5, Tableau};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ranges::{at_least_one, below_one, not_negative, require};
 use super::{Integration, integration};
 use crate::error::{CfoError, Result};
 
@@ -99,11 +100,8 @@ impl PdeRefiner {
                 "0 must be positive; `objective.kind = \"autoregressive\"` predicts without refinement";
             return Err(CfoError::invalid("objective.refinements", problem));
         }
-        if !(self.deviation > 0.0 && self.deviation < 1.0) {
-            let problem = format!("{} must lie in (0, 1)", self.deviation);
-            return Err(CfoError::invalid("objective.deviation", problem));
-        }
-        Ok(())
+        let deviation = self.deviation;
+        require(deviation > 0.0 && deviation < 1.0, "objective.deviation", deviation, "must lie in (0, 1)")
     }
 }
 
@@ -129,22 +127,12 @@ impl Default for ConditionalFlowKeys {
 impl ConditionalFlowKeys {
     /// Refuses keys out of range.
     fn check(self) -> Result<()> {
-        let refuse = |key: &str, problem: String| Err(CfoError::invalid(key, problem));
-        match self {
-            Self { frames: 0 | 1, .. } => {
-                refuse("objective.frames", format!("{} must be 2 or more", self.frames))
-            }
-            Self { drop_rate, .. } if !(0.0..1.0).contains(&drop_rate) => {
-                refuse("objective.drop_rate", format!("{drop_rate} must lie in [0, 1)"))
-            }
-            Self { guidance, .. } if !(guidance >= 0.0 && guidance.is_finite()) => {
-                refuse("objective.guidance", format!("{guidance} must be 0 or a positive number"))
-            }
-            Self { guidance, drop_rate: 0.0, .. } if guidance != 1.0 => {
-                refuse("objective.guidance", format!("{guidance} needs `objective.drop_rate` above 0"))
-            }
-            _ => Ok(()),
-        }
+        let Self { frames, drop_rate, guidance } = self;
+        require(frames > 1, "objective.frames", frames, "must be 2 or more")?;
+        below_one("objective.drop_rate", drop_rate)?;
+        not_negative("objective.guidance", guidance)?;
+        let trained = drop_rate > 0.0 || guidance == 1.0;
+        require(trained, "objective.guidance", guidance, "needs `objective.drop_rate` above 0")
     }
 }
 
@@ -193,9 +181,7 @@ impl ThroughSolver {
 
     /// Refuses numbers that make no sense; `section` is where they stand in a recipe.
     pub(crate) fn check(&self, section: &str) -> Result<()> {
-        if self.window == 0 {
-            return Err(CfoError::invalid(&format!("{section}.window"), "0 must be positive"));
-        }
+        at_least_one(&format!("{section}.window"), self.window)?;
         self.solver.check(&format!("{section}.solver"))
     }
 

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::WordOrNumber;
+use super::ranges::not_negative;
 use super::{Smoothing, choice};
 use crate::error::{CfoError, Result};
 
@@ -76,14 +77,8 @@ impl PathConfig {
 
     /// Refuses a stencil that cannot estimate what the spline needs, and numbers out of range.
     pub(super) fn check(&self) -> Result<()> {
-        if !self.noise.amplitude.is_finite() || self.noise.amplitude < 0.0 {
-            let problem = format!("{} must be 0 or positive", self.noise.amplitude);
-            return Err(CfoError::invalid("path.noise.amplitude", problem));
-        }
-        if !self.noise.decay.is_finite() || self.noise.decay < 0.0 {
-            let problem = format!("{} must be 0 or positive", self.noise.decay);
-            return Err(CfoError::invalid("path.noise.decay", problem));
-        }
+        not_negative("path.noise.amplitude", self.noise.amplitude)?;
+        not_negative("path.noise.decay", self.noise.decay)?;
         if self.spline != Spline::Linear {
             Path::new(self.spline, self.stencil)
                 .map_err(|error| CfoError::invalid("path.stencil", error.to_string()))?;

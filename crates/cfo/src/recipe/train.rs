@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice;
+use super::ranges::{at_least_one, below_one, not_negative, positive, require};
 use crate::error::{CfoError, Result};
 
 /// The training loop: steps, optimiser (Adam), validation, checkpoints.
@@ -88,7 +89,6 @@ impl TrainConfig {
     /// # Errors
     /// If a number is out of range.
     pub fn adam(&self) -> Result<AdamConfig> {
-        let invalid = |key: &str, problem: String| CfoError::invalid(&format!("train.{key}"), problem);
         let schedule = match self.schedule {
             LearningRateSchedule::Constant => Schedule::Constant,
             LearningRateSchedule::Warmup => Schedule::WarmUp(self.warmup),
@@ -96,20 +96,12 @@ impl TrainConfig {
                 Schedule::Cosine { warmup: self.warmup, total: self.steps, floor: 0.0 }
             }
         };
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(invalid("learning_rate", format!("{} is not a positive number", self.learning_rate)));
-        }
-        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
-            return Err(invalid("betas", format!("{:?} must lie in [0, 1)", self.betas)));
-        }
-        if !(0.0..1.0).contains(&self.ema) {
-            return Err(invalid("ema", format!("{} must lie in [0, 1)", self.ema)));
-        }
-        for (key, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(invalid(key, format!("{value} must be 0 or a positive number")));
-            }
-        }
+        positive("train.learning_rate", self.learning_rate)?;
+        let decays = self.betas.iter().all(|beta| (0.0..1.0).contains(beta));
+        require(decays, "train.betas", format!("{:?}", self.betas), "must lie in [0, 1)")?;
+        below_one("train.ema", self.ema)?;
+        not_negative("train.weight_decay", self.weight_decay)?;
+        not_negative("train.clip", self.clip)?;
         let when = |value: f64| (value > 0.0).then_some(value);
         Ok(AdamConfig {
             learning_rate: self.learning_rate,
@@ -128,11 +120,8 @@ impl TrainConfig {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        for (key, value) in [("train.steps", self.steps as usize), ("train.batch", self.batch)] {
-            if value == 0 {
-                return Err(CfoError::invalid(key, "0 must be positive"));
-            }
-        }
+        at_least_one("train.steps", self.steps as usize)?;
+        at_least_one("train.batch", self.batch)?;
         if self.patience > 0 && self.validate_every == 0 {
             let problem = "nothing is validated: `train.validate_every` is 0";
             return Err(CfoError::invalid("train.patience", problem));

@@ -8,18 +8,30 @@ use super::solve::{Counts, SolverStep};
 use crate::error::Result;
 
 /// A compiled training step.
-pub struct CompiledStep(Kind);
+pub struct CompiledStep(pub(super) Kind);
 
-enum Kind {
+pub(super) enum Kind {
     /// One program.
     Whole(Box<Program>),
-    /// Programs that a solver's course decides on.
+    /// Several programs, which run as the solver's steps require.
     Solved(Box<SolverStep>),
 }
 
 impl CompiledStep {
-    pub(super) fn solved(step: SolverStep) -> Self {
-        Self(Kind::Solved(Box::new(step)))
+    /// Returns all programs. The last one computes the loss and changes the weights.
+    fn programs(&self) -> Vec<&Program> {
+        match &self.0 {
+            Kind::Whole(program) => vec![program],
+            Kind::Solved(step) => step.programs().to_vec(),
+        }
+    }
+
+    /// Returns the program that changes the weights.
+    fn last(&self) -> &Program {
+        match &self.0 {
+            Kind::Whole(program) => program,
+            Kind::Solved(step) => step.last(),
+        }
     }
 
     /// Runs a step. A GPU may still be working when this returns.
@@ -46,10 +58,7 @@ impl CompiledStep {
     /// # Errors
     /// If the device fails.
     pub fn wait(&self) -> Result<()> {
-        match &self.0 {
-            Kind::Whole(program) => Ok(program.wait()?),
-            Kind::Solved(step) => step.wait(),
-        }
+        Ok(self.last().wait()?)
     }
 
     /// Returns the loss of the latest step.
@@ -57,10 +66,7 @@ impl CompiledStep {
     /// # Errors
     /// If the device fails, or the step was compiled without the loss as an output.
     pub fn loss(&self) -> Result<f64> {
-        match &self.0 {
-            Kind::Whole(program) => Ok(program.scalar(0)?),
-            Kind::Solved(step) => step.loss(),
-        }
+        Ok(self.last().scalar(0)?)
     }
 
     /// Returns the solver's counts in the latest step, for training through an adaptive solver.
@@ -73,41 +79,30 @@ impl CompiledStep {
 
     /// Returns the number of operations.
     pub fn operations(&self) -> usize {
-        match &self.0 {
-            Kind::Whole(program) => program.plan().len(),
-            Kind::Solved(step) => step.operations(),
-        }
+        self.programs().iter().map(|program| program.plan().len()).sum()
     }
 
     /// Returns the bytes of intermediate values, including the stored states of a solver.
     pub fn arena_bytes(&self) -> usize {
-        match &self.0 {
-            Kind::Whole(program) => program.plan().arena_bytes(),
-            Kind::Solved(step) => step.arena_bytes(),
-        }
+        let states = match &self.0 {
+            Kind::Whole(_) => 0,
+            Kind::Solved(step) => step.kept_bytes(),
+        };
+        states + self.programs().iter().map(|program| program.plan().arena_bytes()).sum::<usize>()
     }
 
     /// Returns the bytes that it uses besides the tensors in memory.
     pub fn bytes(&self) -> usize {
-        match &self.0 {
-            Kind::Whole(program) => program.bytes(),
-            Kind::Solved(step) => step.bytes(),
-        }
-    }
-}
-
-impl From<Program> for CompiledStep {
-    fn from(program: Program) -> Self {
-        Self(Kind::Whole(Box::new(program)))
+        self.programs().into_iter().map(Program::bytes).sum()
     }
 }
 
 impl fmt::Display for CompiledStep {
-    /// Its memory plan.
+    /// Writes the memory plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Whole(program) => program.plan().fmt(f),
-            Kind::Solved(step) => step.fmt(f),
+            Kind::Solved(step) => write!(f, "{} operations; {step}", self.operations()),
         }
     }
 }

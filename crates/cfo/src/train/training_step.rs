@@ -6,7 +6,7 @@ use cfo_device::Device;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape};
 
 use super::collective;
-use super::compiled::CompiledStep;
+use super::compiled::{CompiledStep, Kind};
 use super::divergence::GRADIENT;
 use super::gradients::Gradients;
 use super::phase::Phase;
@@ -120,14 +120,15 @@ impl TrainingStep {
         match Gradients::of(&self.model) {
             Gradients::Whole | Gradients::EqualSteps(_) => {
                 let program = Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)?;
-                Ok(program.into())
+                Ok(CompiledStep(Kind::Whole(Box::new(program))))
             }
             Gradients::AdaptiveSteps(integration) => {
                 let step = SolverStep::compile(&self.model, &self.data, integration, &mut self.memory);
-                Ok(CompiledStep::solved(step.map_err(|error| match error {
+                let step = step.map_err(|error| match error {
                     CfoError::Engine(error) => refuse(error),
                     other => other,
-                })?))
+                })?;
+                Ok(CompiledStep(Kind::Solved(Box::new(step))))
             }
         }
     }

@@ -162,35 +162,20 @@ impl SolverStep {
         self.last
     }
 
-    /// The loss of the latest step.
-    pub(super) fn loss(&self) -> Result<f64> {
-        Ok(self.programs.update.scalar(0)?)
-    }
-
-    /// Waits until the device is done.
-    pub(super) fn wait(&self) -> Result<()> {
-        Ok(self.programs.update.wait()?)
-    }
-
-    fn all(&self) -> [&Program; 7] {
+    /// Returns all programs; the last one updates the weights.
+    pub(super) fn programs(&self) -> [&Program; 7] {
         let Programs { draw, start, attempt, replay, compare, back, update } = &self.programs;
         [draw, start, attempt, replay, compare, back, update]
     }
 
-    /// Operations of all programs.
-    pub(super) fn operations(&self) -> usize {
-        self.all().into_iter().map(|program| program.plan().len()).sum()
+    /// Returns the program that updates the weights and computes the loss.
+    pub(super) fn last(&self) -> &Program {
+        &self.programs.update
     }
 
-    /// Bytes of all programs' arenas and of the kept states, when all of them are used.
-    pub(super) fn arena_bytes(&self) -> usize {
-        let arenas: usize = self.all().into_iter().map(|program| program.plan().arena_bytes()).sum();
-        arenas + self.integration.checkpoints * self.state_bytes
-    }
-
-    /// Bytes beside the tensors of memory.
-    pub(super) fn bytes(&self) -> usize {
-        self.all().into_iter().map(Program::bytes).sum()
+    /// Returns the bytes of the stored states, when all of them are used.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.integration.checkpoints * self.state_bytes
     }
 
     /// Integrates the batch over its windows.
@@ -330,18 +315,17 @@ fn place(memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
 }
 
 impl fmt::Display for SolverStep {
-    /// Memory: of a step forward, of a step back, of what is kept between them.
+    /// Writes the memory of a step forward, of a step back, and of the states that are stored between them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         let Programs { attempt, back, .. } = &self.programs;
-        let checkpoints = self.integration.checkpoints;
         write!(
             f,
-            "{} operations; solver step {:.1} MiB, its way back {:.1} MiB, {checkpoints} states kept at most: {:.1} MiB",
-            self.operations(),
+            "solver step {:.1} MiB, its way back {:.1} MiB, {} states kept at most: {:.1} MiB",
             megabytes(attempt.plan().arena_bytes()),
             megabytes(back.plan().arena_bytes()),
-            megabytes(checkpoints * self.state_bytes),
+            self.integration.checkpoints,
+            megabytes(self.kept_bytes()),
         )
     }
 }
