@@ -128,13 +128,13 @@ impl Operator for Dit {
     fn check(&self, _: &Setting) -> Result<()> {
         let sizes = [self.patch, self.hidden, self.depth, self.heads, self.mlp_ratio];
         if sizes.contains(&0) || !self.hidden.is_multiple_of(self.heads) || !self.hidden.is_multiple_of(4) {
-            return Err(CfoError::InvalidKey {
-                key: "operator".into(),
-                problem: format!(
+            return Err(CfoError::invalid(
+                "operator",
+                format!(
                     "sizes must be positive and `hidden` = {} divisible by `heads` and by 4",
                     self.hidden
                 ),
-            });
+            ));
         }
         at_most("operator.hidden", self.hidden, MOST_FEATURES)?;
         at_most("operator.depth", self.depth, MOST_BLOCKS)?;

@@ -50,10 +50,10 @@ impl Operator for Fno {
         let [height, width] = setting.grid;
         let shortest = if height > 1 { height.min(width) } else { width };
         if self.modes == 0 || self.width < 2 || !self.width.is_multiple_of(2) || self.blocks == 0 {
-            return Err(CfoError::InvalidKey {
-                key: "operator".into(),
-                problem: "`modes` and `blocks` must be positive and `width` positive and even".into(),
-            });
+            return Err(CfoError::invalid(
+                "operator",
+                "`modes` and `blocks` must be positive and `width` positive and even",
+            ));
         }
         at_most("operator.width", self.width, MOST_FEATURES)?;
         at_most("operator.blocks", self.blocks, MOST_BLOCKS)?;

@@ -46,13 +46,10 @@ impl Unet {
             self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
         if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0)
         {
-            return Err(CfoError::InvalidKey {
-                key: "operator.channels".into(),
-                problem: format!(
-                    "{channels:?} must each be a multiple of `operator.groups` = {}",
-                    self.groups
-                ),
-            });
+            return Err(CfoError::invalid(
+                "operator.channels",
+                format!("{channels:?} must each be a multiple of `operator.groups` = {}", self.groups),
+            ));
         }
         if width == 1 {
             return Err(CfoError::BadGrid {

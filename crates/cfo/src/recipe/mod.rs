@@ -39,7 +39,6 @@ pub use evaluate::{EvaluateConfig, RolloutPrecision};
 pub use finetune::FinetuneConfig;
 pub use integration::Integration;
 pub use latent::{LatentConfig, LatentWavelet};
-pub(crate) use objective::MOST_ATTEMPTS;
 pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
 pub use path::{NoiseConfig, OutputUnit, PathConfig};
 pub use portions::Portions;

@@ -156,8 +156,6 @@ impl Default for ThroughSolver {
     }
 }
 
-/// Attempted steps of a window before it is given up, as in diffrax.
-pub(crate) const MOST_ATTEMPTS: u64 = 4096;
 /// Operations of a training step's graph at most. Planning them takes some seconds; it grows with their square.
 const MOST_OPERATIONS: usize = 1 << 17;
 /// How often an operation of the network appears in the graph for each evaluation: forward, again on the way back, and its derivatives.

@@ -77,12 +77,12 @@ impl Portions {
                 if shares.iter().any(|share| !(0.0..=1.0).contains(share))
                     || shares.iter().sum::<f64>() > 1.0 + ROUNDING =>
             {
-                Err(CfoError::InvalidKey {
-                    key: "data.split".into(),
-                    problem: format!(
+                Err(CfoError::invalid(
+                    "data.split",
+                    format!(
                         "{shares:?} are no shares between 0 and 1 whose sum is at most 1; whole numbers are counts"
                     ),
-                })
+                ))
             }
             _ => Ok(()),
         }

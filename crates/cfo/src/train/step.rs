@@ -63,18 +63,13 @@ fn sampled(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samp
     Ok(graph.sample_staged(PathTensors { values, ..tensors }, draw, batch, counter)?)
 }
 
-/// The graph that draws this process's part of a batch for an objective, and that part.
-///
-/// # Errors
-/// If the path is not valid.
-pub(super) fn drawn(model: &Model, data: &TrainingData) -> Result<(Graph, Batch)> {
-    let mut graph = Graph::new();
-    let batch = drawn_part(&mut graph, model, data, &data.share.whole())?;
-    Ok((graph, batch))
-}
-
 /// Appends the drawing of some samples for an objective.
-fn drawn_part(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samples) -> Result<Batch> {
+pub(super) fn drawn(
+    graph: &mut Graph,
+    model: &Model,
+    data: &TrainingData,
+    samples: &Samples,
+) -> Result<Batch> {
     let sample = sampled(graph, model, data, samples)?;
     let counter = graph.counter(COUNTER)?;
     let conditions = match model.setting.conditions {
@@ -107,7 +102,7 @@ pub(super) fn step_graph(model: &Model, data: &TrainingData) -> Result<(Graph, N
     let mut graph = Graph::new();
     let mut parts = Vec::new();
     for samples in &data.share.parts {
-        let batch = drawn_part(&mut graph, model, data, samples)?;
+        let batch = drawn(&mut graph, model, data, samples)?;
         let (loss, mut values) = Gradients::of(model).append(&mut graph, model, &batch)?;
         values.push(loss);
         parts.push(values);
@@ -186,11 +181,11 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };
-    let drawn = draw(model, data);
-    let PathData::Flow { by, .. } = drawn.data else { return Ok(None) };
+    let draw = draw(model, data);
+    let PathData::Flow { by, .. } = draw.data else { return Ok(None) };
     let line =
         PathData::Flow { by, path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
-    let draw = Draw { data: line, first: samples.range.start as u32, ..drawn };
+    let draw = Draw { data: line, first: samples.range.start as u32, ..draw };
     let counter = graph.counter(COUNTER)?;
     Ok(Some(graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state))
 }

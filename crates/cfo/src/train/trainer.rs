@@ -186,7 +186,8 @@ impl Trainer<'_> {
             (Start::Checkpoint(name, state), Some(checkpoints)) => {
                 check_resumable(state, model, fingerprint)?;
                 if !(phase.is_later() && state.step == phase.first) {
-                    return weights::restore(checkpoints, (name, state), graph, memory);
+                    checkpoints.load(name, state, memory, true)?;
+                    return checkpoints.check_tensors(name, graph.kept(), memory);
                 }
                 let mut before = Memory::new(Device::Cpu, Precision::F32)?;
                 checkpoints.load(name, state, &mut before, false)?;

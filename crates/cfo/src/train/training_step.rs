@@ -72,7 +72,7 @@ impl TrainingStep {
 
     fn build(model: Model, data: TrainingData, memory: Memory, fingerprint: String) -> Result<Self> {
         let (graph, loss) = match Gradients::of(&model) {
-            Gradients::AdaptiveSteps(integration) => solve::update(&model, &data, integration)?,
+            Gradients::AdaptiveSteps(through) => solve::update(&model, &data, through)?,
             _ => step_graph(&model, &data)?,
         };
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
@@ -89,11 +89,7 @@ impl TrainingStep {
 
     /// The tensors that outlive the training: weights, averages and the optimiser's, without the data.
     pub(crate) fn into_weights(self) -> Result<Memory> {
-        let from = self.memory;
-        let mut kept =
-            Memory::new(Device::of(&from)?, from.precision())?.with_determinism(from.is_deterministic());
-        weights::copy(&from, &mut kept, |role| role.is_network() || role == Role::Optimizer)?;
-        Ok(kept)
+        weights::copied(&self.memory, &self.memory, |role| role.is_network() || role == Role::Optimizer)
     }
 
     /// Copies the remaining data into memory.
@@ -122,8 +118,8 @@ impl TrainingStep {
                 let program = Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)?;
                 Ok(CompiledStep(Kind::Whole(Box::new(program))))
             }
-            Gradients::AdaptiveSteps(integration) => {
-                let step = SolverStep::compile(&self.model, &self.data, integration, &mut self.memory);
+            Gradients::AdaptiveSteps(through) => {
+                let step = SolverStep::compile(&self.model, &self.data, through, &mut self.memory);
                 let step = step.map_err(|error| match error {
                     CfoError::Engine(error) => refuse(error),
                     other => other,

@@ -10,7 +10,7 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::ranks;
 use crate::run::Run;
-use crate::run::checkpoint::{Checkpoints, State};
+use crate::run::checkpoint::Checkpoints;
 
 /// Weights and averages of an earlier step than the last.
 #[derive(Debug)]
@@ -53,10 +53,7 @@ impl Kept {
 
     /// The weights where the training ran.
     pub fn beside(&self, memory: &Memory) -> Result<Memory> {
-        let mut to =
-            Memory::new(Device::of(memory)?, memory.precision())?.with_determinism(memory.is_deterministic());
-        copy(&self.memory, &mut to, Role::is_network)?;
-        Ok(to)
+        copied(&self.memory, memory, Role::is_network)
     }
 }
 
@@ -65,8 +62,15 @@ fn host_precision(memory: &Memory) -> Precision {
     if memory.precision() == Precision::F64 { Precision::F64 } else { Precision::F32 }
 }
 
+/// Returns a memory like another one, with copies of the tensors of some roles.
+pub(super) fn copied(from: &Memory, like: &Memory, chosen: impl Fn(Role) -> bool) -> Result<Memory> {
+    let mut to = Memory::new(Device::of(like)?, like.precision())?.with_determinism(like.is_deterministic());
+    copy(from, &mut to, chosen)?;
+    Ok(to)
+}
+
 /// Copies the tensors of some roles from one memory into another.
-pub(super) fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool) -> Result<()> {
+fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool) -> Result<()> {
     for name in from.names_where(chosen) {
         let (role, Type { element, shape }) = (from.role(name)?, from.value_type(name)?.clone());
         match element {
@@ -77,20 +81,6 @@ pub(super) fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool
         }
     }
     Ok(())
-}
-
-/// Reads all tensors of a run's own checkpoint.
-///
-/// # Errors
-/// If one that the graph keeps between steps is missing or has another shape: chance must not fill it in.
-pub(super) fn restore(
-    checkpoints: &Checkpoints,
-    (name, state): (&str, &State),
-    graph: &Graph,
-    memory: &mut Memory,
-) -> Result<()> {
-    checkpoints.load(name, state, memory, true)?;
-    checkpoints.check_tensors(name, graph.kept(), memory)
 }
 
 /// Goes on from the weights of the stage before: those that it is evaluated by. Averages start from them, the optimiser knows nothing yet, and
@@ -122,14 +112,12 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
     let prefix = state.model.weight_prefix();
     let mut misfits = Vec::new();
     for parameter in graph.parameters() {
-        let there = found.value_type(&format!("{prefix}{}", parameter.name)).map(|found| found.shape.clone());
-        match there {
-            Ok(shape) if shape == parameter.shape => {
-                let values = found.read(&format!("{prefix}{}", parameter.name))?;
-                memory.insert_real(&parameter.name, shape, &values)?;
-            }
-            Ok(shape) => misfits.push(misfit(&parameter.name, &shape, &parameter.shape)),
-            Err(_) => misfits.push(format!("it has no `{}`", parameter.name)),
+        let (name, needed) = (&parameter.name, &parameter.shape);
+        let stored = format!("{prefix}{name}");
+        match found.value_type(&stored).map(|found| found.shape.clone()) {
+            Ok(shape) if shape == *needed => memory.insert_real(name, shape, &found.read(&stored)?)?,
+            Ok(shape) => misfits.push(format!("`{name}` is {shape} there and {needed} here")),
+            Err(_) => misfits.push(format!("it has no `{name}`")),
         }
     }
     let needed = |name: &str| graph.parameters().iter().any(|parameter| parameter.name == name);
@@ -153,8 +141,4 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
             Run::at(run).recipe_path().display()
         ),
     })
-}
-
-fn misfit(name: &str, there: &Shape, here: &Shape) -> String {
-    format!("`{name}` is {there} there and {here} here")
 }

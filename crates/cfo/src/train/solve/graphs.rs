@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::model::{StepStart, append_step, scaled_error};
 use crate::objective::{Noise, Point, advanced};
 use crate::operator::Context;
-use crate::train::gradients::AdaptiveWindows;
+use crate::recipe::ThroughSolver;
 use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::train::training_data::TrainingData;
 
@@ -41,7 +41,7 @@ fn gradient(parameter: &str) -> String {
 pub(super) struct Graphs<'a> {
     pub(super) model: &'a Model,
     pub(super) data: &'a TrainingData,
-    pub(super) integration: AdaptiveWindows,
+    pub(super) through: ThroughSolver,
 }
 
 impl Graphs<'_> {
@@ -65,7 +65,15 @@ impl Graphs<'_> {
         Ok(Point { context: Context { time, conditions }, state, given: None, noise })
     }
 
-    /// Names and shapes of the parameters.
+    /// Appends an accepted step: the point at its start and the state at its end.
+    fn accepted(&self, graph: &mut Graph) -> Result<(Point, Node)> {
+        let start = self.point(graph)?;
+        let length = graph.input(LENGTH, [self.batch()])?;
+        let end = advanced(graph, self.model, &self.through.tableau(), (start, length))?;
+        Ok((start, end))
+    }
+
+    /// Returns the names and shapes of the parameters.
     fn parameters(&self) -> Result<Vec<(String, Shape)>> {
         let graph = self.model.graph()?;
         Ok(graph.parameters().iter().map(|of| (of.name.clone(), of.shape.clone())).collect())
@@ -74,7 +82,7 @@ impl Graphs<'_> {
     /// Puts the tensors that the programs share into memory.
     pub(super) fn insert(&self, memory: &mut Memory) -> Result<()> {
         let (batch, conditions) = (self.batch(), self.model.setting.conditions);
-        let (intervals, field) = (self.integration.intervals, Shape::from(self.model.batch_shape(batch)));
+        let (intervals, field) = (self.through.window, Shape::from(self.model.batch_shape(batch)));
         let mut tensors: Vec<(String, Shape)> = vec![
             (TIME.into(), [batch].into()),
             (LENGTH.into(), [batch].into()),
@@ -92,18 +100,19 @@ impl Graphs<'_> {
         for (name, shape) in tensors {
             insert(memory, &name, shape)?;
         }
-        let controller = self.integration.controller;
+        let controller = self.through.solver.controller();
         memory.write(TOLERANCE, Data::F64(&[controller.rtol, controller.atol]))?;
-        memory.write(KEEP, Data::F64(&[f64::from(u8::from(self.integration.through_time))]))?;
+        memory.write(KEEP, Data::F64(&[f64::from(u8::from(self.through.through_time))]))?;
         Ok(())
     }
 
     /// Draws a batch of windows and forgets what the step before left.
     pub(super) fn draw(&self) -> Result<Graph> {
-        let (mut graph, batch) = drawn(self.model, self.data)?;
+        let mut graph = Graph::new();
+        let batch = drawn(&mut graph, self.model, self.data, &self.data.share.whole())?;
         let count = self.batch();
         let mut pairs = vec![(STATE.to_owned(), batch.state), (TIME.to_owned(), batch.context.time)];
-        for interval in 0..self.integration.intervals {
+        for interval in 0..self.through.window {
             pairs.push((target(interval), batch.snapshot(&mut graph, interval + 1)?));
         }
         pairs.extend(batch.context.conditions.map(|value| (CONDITIONS.to_owned(), value)));
@@ -139,7 +148,7 @@ impl Graphs<'_> {
             [point.state, slope].map(|value| scaled_error(f, TOLERANCE, states, value));
         // As in `cfo_numerics::ode::first_step`, which makes the choice: a hundredth of the time in which the state changes by itself.
         let least = f.constant([1], vec![1e-5]);
-        let longest = f.input(LENGTHS, [self.integration.intervals, batch]).slice(0, 0, 1).reshape([batch]);
+        let longest = f.input(LENGTHS, [self.through.window, batch]).slice(0, 0, 1).reshape([batch]);
         let usual = of_state.minimum(of_slope).at_least(least);
         let ratio = (of_state / of_slope * 0.01).mask(usual);
         let guess = (ratio + usual.affine(-1e-6, 1e-6)).minimum(longest);
@@ -157,7 +166,7 @@ impl Graphs<'_> {
     /// slope of a method whose last stage is the next step's first is carried over.
     pub(super) fn attempt(&self, precision: Precision) -> Result<(Graph, Node)> {
         let mut graph = Graph::new();
-        let (batch, tableau) = (self.batch(), self.integration.tableau);
+        let (batch, tableau) = (self.batch(), self.through.tableau());
         let shape = self.model.batch_shape(batch);
         let point = self.point(&mut graph)?;
         let length = graph.input(LENGTH, [batch])?;
@@ -188,9 +197,7 @@ impl Graphs<'_> {
     /// The step that was accepted, once more: from the state at its start to that at its end.
     pub(super) fn replay(&self) -> Result<Graph> {
         let mut graph = Graph::new();
-        let start = self.point(&mut graph)?;
-        let length = graph.input(LENGTH, [self.batch()])?;
-        let end = advanced(&mut graph, self.model, &self.integration.tableau, (start, length))?;
+        let (start, end) = self.accepted(&mut graph)?;
         graph.assign(start.state, end)?;
         Ok(graph)
     }
@@ -198,9 +205,7 @@ impl Graphs<'_> {
     /// Returns the graph of the step's backward pass: from the cotangent of the state at its end to that at its start, adding to the gradients of the parameters.
     pub(super) fn back(&self) -> Result<Graph> {
         let mut graph = Graph::new();
-        let start = self.point(&mut graph)?;
-        let length = graph.input(LENGTH, [self.batch()])?;
-        let end = advanced(&mut graph, self.model, &self.integration.tableau, (start, length))?;
+        let (start, end) = self.accepted(&mut graph)?;
         let cotangent = graph.input(COTANGENT, self.model.batch_shape(self.batch()))?;
         let parameters: Vec<_> = graph.parameters().to_vec();
         let targets: Vec<Node> = parameters.iter().map(|of| of.node).chain([start.state]).collect();
@@ -223,7 +228,7 @@ impl Graphs<'_> {
         let [found, wanted, later] = [STATE, WANTED, COTANGENT].map(|name| graph.input(name, shape));
         let (found, wanted, later) = (found?, wanted?, later?);
         let mismatch = self.model.mismatch(&mut graph, [found, wanted])?;
-        let share = graph.scale(mismatch, 1.0 / self.integration.intervals as f64)?;
+        let share = graph.scale(mismatch, 1.0 / self.through.window as f64)?;
         let own = graph.gradients(share, &[found])?[0];
         let f = graph.formula();
         let keep = f.input(KEEP, Shape::scalar());

@@ -11,25 +11,21 @@ use std::fmt;
 use cfo_engine::{Data, Graph, Memory, Node, Program};
 use cfo_numerics::ode::{Checkpoints, Course, Recall, first_step};
 
-use super::gradients::AdaptiveWindows;
 use crate::error::{CfoError, Divergence, Result};
 use crate::model::Model;
 use crate::ranks::job;
+use crate::recipe::ThroughSolver;
 use crate::train::training_data::TrainingData;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
 /// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
-pub(super) fn update(
-    model: &Model,
-    data: &TrainingData,
-    integration: AdaptiveWindows,
-) -> Result<(Graph, Node)> {
-    Graphs { model, data, integration }.update()
+pub(super) fn update(model: &Model, data: &TrainingData, through: ThroughSolver) -> Result<(Graph, Node)> {
+    Graphs { model, data, through }.update()
 }
 
 /// A compiled step through a solver.
 pub struct SolverStep {
-    integration: AdaptiveWindows,
+    through: ThroughSolver,
     batch: usize,
     programs: Programs,
     /// Bytes of one kept state.
@@ -61,9 +57,13 @@ pub struct Counts {
     pub recomputed: usize,
 }
 
-/// A step ends at the end of the interval if less than this share of the rest would be left: states have single precision.
+/// Attempted steps of a window after which it is given up, as in diffrax.
+const MOST_ATTEMPTS: usize = 4096;
+/// States that are stored for the backward pass. The others are recomputed.
+const CHECKPOINTS: usize = 64;
+/// A step is extended to the end of the interval if the remaining part would be shorter than this share: states have single precision.
 const ROUNDING: f64 = 1e-5;
-/// Least step, as a share of the interval. Single precision cannot resolve a shorter one.
+/// Smallest step, as a share of the interval. Single precision cannot resolve a shorter one.
 const LEAST: f64 = 1e-6;
 
 /// One sample of a batch. The time of its course begins at 0 in every interval.
@@ -108,10 +108,10 @@ impl SolverStep {
     pub(super) fn compile(
         model: &Model,
         data: &TrainingData,
-        integration: AdaptiveWindows,
+        through: ThroughSolver,
         memory: &mut Memory,
     ) -> Result<Self> {
-        let graphs = Graphs { model, data, integration };
+        let graphs = Graphs { model, data, through };
         graphs.insert(memory)?;
         let memory: &Memory = memory;
         let compile = |graph: &Graph, outputs: &[Node]| Program::compile(graph, outputs, memory);
@@ -130,7 +130,7 @@ impl SolverStep {
         let batch = graphs.batch();
         let numbers: usize = model.batch_shape(batch).iter().product();
         let state_bytes = numbers * memory.element_bytes(cfo_engine::Element::Real);
-        Ok(Self { integration, batch, programs, state_bytes, slots: 0, last: Counts::default() })
+        Ok(Self { through, batch, programs, state_bytes, slots: 0, last: Counts::default() })
     }
 
     /// One step of training.
@@ -140,7 +140,7 @@ impl SolverStep {
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.last = Counts::default();
         self.programs.draw.run(memory)?;
-        let mut checkpoints = Checkpoints::new(self.integration.checkpoints);
+        let mut checkpoints = Checkpoints::new(CHECKPOINTS);
         let tape = self.forward(memory, &mut checkpoints);
         let tape = self.arrived(memory, tape)?;
         self.backward(memory, &tape, checkpoints)?;
@@ -175,7 +175,7 @@ impl SolverStep {
 
     /// Returns the bytes of the stored states, when all of them are used.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.integration.checkpoints * self.state_bytes
+        CHECKPOINTS * self.state_bytes
     }
 
     /// Integrates the batch over its windows.
@@ -187,26 +187,28 @@ impl SolverStep {
             for (sample, &length) in samples.iter_mut().zip(interval) {
                 sample.enter(length);
             }
-            while let Some(lengths) = next_lengths(&samples) {
+            while let Some(mut lengths) = next_lengths(&samples) {
                 let step = tape.steps.len();
                 if let Some(number) = checkpoints.keep(step) {
                     self.keep(memory, number)?;
                 }
-                if self.last.attempts as u64 >= self.integration.controller.max_steps {
+                if self.last.attempts >= MOST_ATTEMPTS {
                     return self.no_end(memory);
                 }
-                let mut made = self.attempt(memory, &mut samples, lengths)?;
-                // An attempt that no sample accepted is made again from the state that was just kept.
-                while !made.1.iter().any(|&length| length > 0.0) {
+                let made = loop {
+                    let made = self.attempt(memory, &mut samples, lengths)?;
                     if samples.iter().any(|sample| sample.course.is_stuck()) {
                         return self.no_end(memory);
                     }
-                    let Some(lengths) = next_lengths(&samples) else { break };
-                    made = self.attempt(memory, &mut samples, lengths)?;
-                }
-                if samples.iter().any(|sample| sample.course.is_stuck()) {
-                    return self.no_end(memory);
-                }
+                    if made.1.iter().any(|&length| length > 0.0) {
+                        break made;
+                    }
+                    // No sample accepted: the next attempt starts from the same state.
+                    match next_lengths(&samples) {
+                        Some(shorter) => lengths = shorter,
+                        None => break made,
+                    }
+                };
                 tape.steps.push(made);
             }
             tape.ends.push(tape.steps.len());
@@ -217,13 +219,12 @@ impl SolverStep {
 
     /// Every sample at its start, with its first step.
     fn samples(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Sample>> {
-        let AdaptiveWindows { controller, tableau, .. } = self.integration;
+        let (controller, order) = (self.through.solver.controller(), self.through.tableau().error_order);
         let starts = memory.read_f64(TIME)?;
         self.programs.start.run(memory)?;
         let [of_state, of_slope, rate] = [0, 1, 2].map(|output| self.programs.start.output_f64(output));
         let (of_state, of_slope, rate) = (of_state?, of_slope?, rate?);
         let sample = |i: usize| {
-            let order = tableau.error_order;
             let first = controller
                 .first_step
                 .unwrap_or_else(|| first_step(of_state[i], of_slope[i], order, lengths[i], |_| rate[i]));
@@ -324,7 +325,7 @@ impl fmt::Display for SolverStep {
             "solver step {:.1} MiB, its way back {:.1} MiB, {} states kept at most: {:.1} MiB",
             megabytes(attempt.plan().arena_bytes()),
             megabytes(back.plan().arena_bytes()),
-            self.integration.checkpoints,
+            CHECKPOINTS,
             megabytes(self.kept_bytes()),
         )
     }
