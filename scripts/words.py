@@ -46,6 +46,8 @@ CLEAN = [
     "crates/cfo/src/proposal",
     "crates/cfo/src/ranks.rs",
     "crates/cfo/src/recipe",
+    "crates/cfo/src/run",
+    "crates/cfo/src/train",
     "crates/cfo/src/trajectories",
     "crates/cfo/tests",
     "python/cfo",

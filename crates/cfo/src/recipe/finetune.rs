@@ -44,14 +44,14 @@ impl Default for FinetuneConfig {
 }
 
 impl FinetuneConfig {
-    /// How the network is integrated.
+    /// Returns how the network is integrated.
     fn through(&self) -> ThroughSolver {
         let Self { window, solver, through_time, .. } = *self;
         let solver = Integration { method: solver.method.or(Some(RK4)), ..solver };
         ThroughSolver { window, solver, through_time }
     }
 
-    /// Checks what types cannot, with the recipe that it belongs to.
+    /// Checks the values of the keys for a recipe.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<()> {
         if self.steps == 0 {
             return Ok(());
@@ -79,12 +79,12 @@ impl FinetuneConfig {
 }
 
 impl Recipe {
-    /// Steps in all, those of fine-tuning included.
+    /// Returns the number of steps, including those of fine-tuning.
     pub fn total_steps(&self) -> u32 {
         self.train.steps.saturating_add(self.finetune.steps)
     }
 
-    /// The solver that the network is fine-tuned or trained through, if any: that of its last steps.
+    /// Returns the solver through which the network is fine-tuned or trained, if there is one.
     pub(crate) fn trained_through(&self) -> Option<ThroughSolver> {
         match self.objective {
             _ if self.finetune.steps > 0 => Some(self.finetune.through()),
@@ -93,7 +93,7 @@ impl Recipe {
         }
     }
 
-    /// The recipe by which the network is fine-tuned.
+    /// Returns the recipe of fine-tuning.
     pub(crate) fn tuning(&self) -> Self {
         let mut recipe = self.clone();
         let FinetuneConfig { steps, batch, learning_rate, .. } = self.finetune;

@@ -52,7 +52,7 @@ impl Integration {
         Controller::new(self.rtol, self.atol)
     }
 
-    /// Refuses tolerances out of range; `key` is that of the table.
+    /// Checks the tolerances in the table `key`.
     pub(super) fn check(&self, key: &str) -> Result<()> {
         for (name, value) in [("rtol", self.rtol), ("atol", self.atol)] {
             not_negative(&format!("{key}.{name}"), value)?;

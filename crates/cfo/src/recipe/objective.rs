@@ -93,7 +93,7 @@ impl Default for PdeRefiner {
 }
 
 impl PdeRefiner {
-    /// Refuses keys out of range.
+    /// Checks the values of the keys.
     fn check_keys(self) -> Result<()> {
         if self.refinements == 0 {
             let problem =
@@ -125,7 +125,7 @@ impl Default for ConditionalFlowKeys {
 }
 
 impl ConditionalFlowKeys {
-    /// Refuses keys out of range.
+    /// Checks the values of the keys.
     fn check(self) -> Result<()> {
         let Self { frames, drop_rate, guidance } = self;
         require(frames > 1, "objective.frames", frames, "must be 2 or more")?;
@@ -156,9 +156,9 @@ impl Default for ThroughSolver {
     }
 }
 
-/// Operations of a training step's graph at most. Planning them takes some seconds; it grows with their square.
+/// Largest number of operations in the graph of a training step. Planning them takes seconds; the time grows with the square.
 const MOST_OPERATIONS: usize = 1 << 17;
-/// How often an operation of the network appears in the graph for each evaluation: forward, again on the way back, and its derivatives.
+/// Operations in the graph per operation of the network and evaluation: forward, recomputed, and derivatives.
 const APPEARANCES: usize = 4;
 
 impl ThroughSolver {
@@ -177,13 +177,13 @@ impl ThroughSolver {
         self.solver.steps.max(1)
     }
 
-    /// Refuses numbers that make no sense; `section` is where they stand in a recipe.
+    /// Checks the values of the keys in `section`.
     pub(crate) fn check(&self, section: &str) -> Result<()> {
         at_least_one(&format!("{section}.window"), self.window)?;
         self.solver.check(&format!("{section}.solver"))
     }
 
-    /// Refuses equal steps that make a graph too large to be built, for a network with this number of operations.
+    /// Returns an error if equal steps make the graph too large, for a network with this number of operations.
     pub(crate) fn check_graph(&self, section: &str, operations: usize) -> Result<()> {
         if self.is_adaptive() {
             return Ok(());
@@ -213,7 +213,7 @@ impl ThroughSolver {
 }
 
 impl ObjectiveConfig {
-    /// Refuses a precision that is too low for the error estimates of a solver with adaptive steps.
+    /// Returns an error if the precision is too low for the error estimates of adaptive steps.
     pub(super) fn check_precision(self, precision: Precision) -> Result<()> {
         let adaptive = matches!(self, Self::NeuralOde(through) if through.is_adaptive());
         if precision != Precision::Bf16 || !adaptive {

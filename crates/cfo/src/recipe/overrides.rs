@@ -4,7 +4,7 @@ use crate::error::{CfoError, Result};
 use crate::operator::OperatorConfig;
 use crate::recipe::{ObjectiveConfig, Recipe};
 
-/// Sets `a.b.c = value` in a table; the value is TOML, or a bare word taken as a string.
+/// Sets `a.b.c = value` in a table. The value is TOML, or a bare word that is read as a string.
 pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     let Some((key, value)) = assignment.split_once('=') else {
         return Err(CfoError::BadRecipe { problem: format!("`{assignment}` is not of the form key=value") });
@@ -22,7 +22,7 @@ pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     let mut at = table;
     for part in parts {
         let next = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        // The short form of a solver: its method alone.
+        // The short form of a solver: the name of a method.
         if let ("solver", toml::Value::String(method)) = (part, &next) {
             *next = toml::Value::Table(
                 [("method".into(), toml::Value::String(method.clone()))].into_iter().collect(),
@@ -42,9 +42,9 @@ pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a plain value where a section belongs. The kind of an operator or objective is a key of its section.
+/// Returns the error for a plain value in place of a section.
 pub(super) fn not_a_section(section: &str, value: &toml::Value) -> CfoError {
-    let problem = format!("{value} is not a section: `{section}` has keys of its own");
+    let problem = format!("{value} is not a section: `{section}` has keys");
     let hint = match (section, value.as_str()) {
         ("operator" | "objective", Some(word)) => format!("`{section}.kind = \"{word}\"` chooses its kind"),
         _ => format!(
@@ -54,14 +54,14 @@ pub(super) fn not_a_section(section: &str, value: &toml::Value) -> CfoError {
     CfoError::BadData { problem, hint }
 }
 
-/// Whether an override chooses another kind of operator or objective.
+/// Returns whether an override sets the kind of the operator or the objective.
 pub(super) fn sets_kind(assignment: &str) -> bool {
     assignment
         .split_once('=')
         .is_some_and(|(key, _)| matches!(key.trim(), "operator.kind" | "objective.kind"))
 }
 
-/// Removes from a section what the kind it had takes and another kind does not: that one has its defaults for what is its own.
+/// Removes the keys of the old kind that the new kind does not have. The other keys of the new kind have their defaults.
 fn leave_what_both_have(section: &mut toml::Table, key: &str, kind: &toml::Value) {
     let Some(old) = section.get("kind").cloned().filter(|old| old != kind) else { return };
     let takes = |kind: &toml::Value, name: &str, value: &toml::Value| {
@@ -70,7 +70,7 @@ fn leave_what_both_have(section: &mut toml::Table, key: &str, kind: &toml::Value
     section.retain(|name, value| name == "kind" || !takes(&old, name, value) || takes(kind, name, value));
 }
 
-/// Whether a kind of operator or objective takes a key with this value; other sections have no kinds and take all.
+/// Returns whether a kind of operator or objective accepts a key with this value. Other sections have no kinds and accept all keys.
 pub(super) fn takes(section: &str, kind: &toml::Value, name: &str, value: &toml::Value) -> bool {
     let pair = [("kind", kind), (name, value)].map(|(name, value)| (name.to_owned(), value.clone()));
     let table: toml::Table = pair.into_iter().collect();

@@ -75,7 +75,7 @@ impl PathConfig {
         Path { spline: self.spline, stencil: self.stencil }
     }
 
-    /// Refuses a stencil that cannot estimate what the spline needs, and numbers out of range.
+    /// Checks the stencil, and the ranges of numbers.
     pub(super) fn check(&self) -> Result<()> {
         not_negative("path.noise.amplitude", self.noise.amplitude)?;
         not_negative("path.noise.decay", self.noise.decay)?;

@@ -4,7 +4,7 @@ use super::overrides::takes;
 use super::read::Problem;
 use crate::error::{CfoError, near};
 
-/// The error for a key, with the most similar known key or choice if there is one.
+/// Returns the error for a key, with the most similar known key or choice if there is one.
 pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Table) -> CfoError {
     let key = within(recipe, &path).unwrap_or(path);
     match problem {
@@ -23,7 +23,7 @@ pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Tabl
     }
 }
 
-/// The key of a section that its kind does not take. A section with kinds is read as a whole, so its error names only the section.
+/// Returns the key of a section that its kind does not accept. Sections with kinds are read as a whole, so that errors name only the section.
 fn within(recipe: &toml::Table, section: &str) -> Option<String> {
     let keys = recipe.get(section)?.as_table()?;
     let kind = keys.get("kind")?;

@@ -1,4 +1,4 @@
-//! Reads a recipe from a TOML table with errors that keep their parts: what was found, and what is known or expected.
+//! Reads a recipe from a TOML table. Errors contain what was found, and what is known or expected.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, Expected, IntoDeserializer, Une
 use serde::forward_to_deserialize_any;
 use toml::Value;
 
-/// Why a value cannot be read.
+/// The reason why a value cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     #[error("unknown key `{found}`; known are `{}`", known.join("`, `"))]
@@ -57,7 +57,7 @@ impl de::Error for Problem {
     }
 }
 
-/// Reads a table; an error comes with the path of the key at fault.
+/// Reads a table. An error contains the path of the invalid key.
 pub(super) fn read<'de, T: Deserialize<'de>>(table: toml::Table) -> Result<T, (String, Problem)> {
     serde_path_to_error::deserialize(Source(Value::Table(table))).map_err(|error| {
         let path = error.path().to_string();

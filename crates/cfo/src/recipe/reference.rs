@@ -1,5 +1,5 @@
-//! The reference of recipes: every key with its type, default and meaning, generated from the types. It is `docs/reference/recipe.md`, and
-//! the source of the unset keys in a run's `recipe.toml`.
+//! The reference of recipes, generated from the types: every key with its type, default and meaning. `docs/reference/recipe.md` and the
+//! unset keys in a run's `recipe.toml` come from it.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ struct Key {
 #[derive(Clone, Debug, PartialEq)]
 struct Section {
     name: String,
-    /// The choice of `kind` that it is for.
+    /// The `kind` to which it belongs.
     kind: Option<String>,
     meaning: String,
     keys: Vec<Key>,
@@ -64,7 +64,7 @@ impl Recipe {
         text
     }
 
-    /// The TOML text of this recipe with a comment for each key that is not set.
+    /// Returns the TOML text of this recipe with a comment for each key that is not set.
     pub(crate) fn with_unset_keys(&self, text: &str) -> String {
         let kinds = [("operator", self.operator.name()), ("objective", self.objective.name())];
         let chosen = |section: &Section| match &section.kind {
@@ -93,7 +93,7 @@ impl Recipe {
     }
 }
 
-/// All sections in the order of the recipe; one for each kind of operator and objective.
+/// Returns all sections in the order of the recipe, with one for each kind of operator and objective.
 fn sections() -> Vec<Section> {
     let schema = schema_for!(Recipe);
     let root = schema.as_value();
@@ -122,7 +122,7 @@ fn sections() -> Vec<Section> {
     sections
 }
 
-/// The keys of the table that describes a solver.
+/// Returns the keys of the table that describes a solver.
 fn solver_table() -> Section {
     let schema = schema_for!(Integration);
     let meaning = "The key `solver` of these sections is the name of a method or a table with these keys, as in `solver = { method = \"rk4\", steps = 2 }`.";
@@ -135,7 +135,7 @@ fn solver_table() -> Section {
     }
 }
 
-/// The definition that a schema refers to, or itself.
+/// Returns the definition that a schema refers to, or the schema itself.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
         Some(name) => &root["$defs"][name],
@@ -143,14 +143,14 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// The doc comment on one line.
+/// Returns the doc comment on one line.
 fn text(schema: &Value) -> Option<String> {
     let text = schema["description"].as_str()?;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     Some(line.replace('|', "\\|"))
 }
 
-/// The keys of an object; those of tables inside it under their path.
+/// Returns the keys of an object; those of nested tables with their path.
 fn keys(root: &Value, object: &Value, prefix: &str) -> Vec<Key> {
     let properties = object["properties"].as_object();
     let mut found = Vec::new();
@@ -173,12 +173,12 @@ fn keys(root: &Value, object: &Value, prefix: &str) -> Vec<Key> {
     found
 }
 
-/// A default as TOML; nothing for null.
+/// Returns a default as TOML; `None` for null.
 fn toml(value: &Value) -> Option<String> {
     toml::Value::try_from(value).ok().filter(|_| !value.is_null()).map(|value| value.to_string())
 }
 
-/// The type in words.
+/// Returns the type in words.
 fn kind(root: &Value, schema: &Value) -> String {
     let schema = resolve(root, schema);
     if let Some(choice) = schema["const"].as_str() {
@@ -239,7 +239,7 @@ fn wrapped(paragraph: &str) -> String {
     lines.join("\n")
 }
 
-/// Choices side by side.
+/// Returns a list of choices.
 fn words<'a>(choices: impl Iterator<Item = &'a Value>) -> String {
     choices
         .filter(|choice| !choice.is_null())
@@ -252,7 +252,7 @@ fn words<'a>(choices: impl Iterator<Item = &'a Value>) -> String {
 mod tests {
     use super::*;
 
-    /// The page is what the types say. `CFO_BLESS=1 cargo test -p cfo reference` writes it anew.
+    /// Checks the page. `CFO_BLESS=1 cargo test -p cfo reference` rewrites it.
     #[test]
     fn the_page_lists_every_key_as_the_types_have_it() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/recipe.md");
@@ -263,7 +263,7 @@ mod tests {
         let found = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             found == made,
-            "docs/reference/recipe.md is not what the types say; `CFO_BLESS=1 cargo test -p cfo reference` writes it"
+            "docs/reference/recipe.md is out of date; `CFO_BLESS=1 cargo test -p cfo reference` rewrites it"
         );
     }
 

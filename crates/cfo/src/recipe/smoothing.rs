@@ -21,7 +21,7 @@ pub enum Smoothing {
 }
 
 impl Smoothing {
-    /// Refuses noise that is negative or not a number.
+    /// Returns an error for noise that is negative or not a number.
     pub(super) fn check(self) -> Result<()> {
         match self {
             Self::Noise(share) if !(share >= 0.0 && share.is_finite()) => {

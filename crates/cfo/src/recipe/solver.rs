@@ -1,4 +1,4 @@
-//! How the learned field is integrated: by which method, in how long steps.
+//! How the learned field is integrated: the method and its step sizes.
 
 use cfo_numerics::ode::{Controller, RK4, TSIT5, Tableau};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,7 @@ impl Solver {
         }
     }
 
-    /// At most this many evaluations over the horizon of the training data; `key` is what sets them.
+    /// Creates a solver with at most this number of evaluations over the horizon of the training data, as `key` sets it.
     fn within(tableau: Tableau, evaluations: usize, key: &str) -> Result<Self> {
         let needed = tableau.stages();
         if evaluations < needed {
@@ -184,7 +184,7 @@ impl SolverOptions {
         *self == Self::default()
     }
 
-    /// Refuses options that contradict each other.
+    /// Returns an error for options that contradict each other.
     fn check(&self) -> Result<()> {
         let Self { steps, nfe, rtol, atol, .. } = self;
         let refuse =
@@ -236,7 +236,7 @@ impl Recipe {
     }
 }
 
-/// A budget that allows no step of a method.
+/// Returns the error for a number of evaluations that is too small for one step.
 pub(crate) fn too_few(key: &str, evaluations: usize, (needed, name): (usize, &str)) -> CfoError {
     CfoError::invalid(
         key,

@@ -1,4 +1,4 @@
-//! What recipes may say.
+//! Tests of recipes: keys, values, overrides and their errors.
 
 use super::*;
 

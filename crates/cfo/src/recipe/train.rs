@@ -84,7 +84,7 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// The optimiser's settings.
+    /// Returns the settings of the optimiser.
     ///
     /// # Errors
     /// If a number is out of range.
@@ -114,7 +114,7 @@ impl TrainConfig {
         })
     }
 
-    /// The precision on a device: the CPU computes in `f32` where the recipe names one that only GPUs have.
+    /// Returns the precision on a device: `f32` on the CPU if the recipe names one that only GPUs have.
     pub fn precision_on(&self, device: Device) -> Precision {
         on_device(self.precision, device)
     }
@@ -130,7 +130,7 @@ impl TrainConfig {
     }
 }
 
-/// What a device computes in where a recipe names a precision.
+/// Returns the precision on a device for the precision of a recipe.
 pub(super) fn on_device(precision: Precision, device: Device) -> Precision {
     match (device, precision) {
         (Device::Cpu, Precision::Tf32 | Precision::Bf16) => Precision::F32,

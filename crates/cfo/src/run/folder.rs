@@ -1,4 +1,4 @@
-//! The claim of a process on the folder of a run.
+//! The lock on the folder of a run.
 
 use std::fs::TryLockError;
 use std::io::{Read, Write};
@@ -10,23 +10,23 @@ use super::Run;
 use super::checkpoint::Checkpoints;
 use crate::error::{CfoError, Result};
 
-/// The file that the writer of a run holds locked. The lock ends with its process, however that ends; the file stays.
+/// The file that the writer of a run locks. The lock ends with the process; the file stays.
 const LOCK: &str = ".lock";
 
-/// A run whose folder no other process writes into. A folder in which nothing was written is removed afterwards.
+/// A run whose folder is locked for other processes. If nothing was written, the folder is removed afterwards.
 pub(crate) struct Claim {
     pub(crate) run: Run,
     pub(crate) checkpoints: Checkpoints,
-    /// The folders that were created for it, the outermost first.
+    /// The folders that were created, the outermost first.
     created: Vec<PathBuf>,
     _lock: std::fs::File,
 }
 
 impl Claim {
-    /// Claims a folder, and creates it if necessary.
+    /// Locks a folder, and creates it if necessary.
     ///
     /// # Errors
-    /// If another process trains in it, if it holds a run that is not to be resumed, or if the disk refuses.
+    /// If another process trains in it, it holds a run and `resume` is `false`, or the disk has an error.
     pub(crate) fn new(run: Run, resume: bool) -> Result<Self> {
         let (path, checkpoints) = (run.folder(), run.checkpoints());
         if checkpoints.exist() && !resume {
@@ -42,7 +42,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// Leaves no trace of a training that was refused: no folder with nothing but its lock.
+    /// Removes a folder that contains only the lock.
     fn drop(&mut self) {
         let alone = |mut entries: std::fs::ReadDir| {
             entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK))
@@ -50,7 +50,7 @@ impl Drop for Claim {
         if !std::fs::read_dir(self.run.folder()).is_ok_and(alone) {
             return;
         }
-        // While it is locked: who waits for it finds that it is gone, and takes another.
+        // The file is still locked: a process that waits for it detects that it was removed.
         let _ = std::fs::remove_file(self.run.folder().join(LOCK));
         for folder in self.created.iter().rev() {
             // Only if it is empty.
@@ -64,7 +64,7 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
     let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
     let mut file = file.into_file();
     match file.try_lock() {
-        // Its last holder removed it in the meantime.
+        // Its last holder has removed it.
         Ok(()) if !is_still_there(&file, &path) => {
             fs::create_dir_all(folder)?;
             lock(folder)
@@ -75,7 +75,7 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
             let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
             Err(CfoError::RunBusy { folder: folder.into(), holder: holder.into() })
         }
-        // Some file systems know no locks; a run there is as safe as it was.
+        // Some file systems have no locks; runs there are not protected.
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) => {
             let _ = file.set_len(0);
@@ -85,7 +85,7 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
     }
 }
 
-/// Whether an open file is the one under its name.
+/// Returns whether an open file is the file at its path.
 fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let number = |found: std::fs::Metadata| (found.dev(), found.ino());
@@ -95,7 +95,7 @@ fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     }
 }
 
-/// The machine's name, if the system tells it.
+/// Returns the name of the machine, if it is known.
 fn host() -> String {
     let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let told = told.or_else(|| std::env::var("HOSTNAME").ok());

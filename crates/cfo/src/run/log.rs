@@ -10,16 +10,16 @@ use super::StepReport;
 use crate::error::{CfoError, Result};
 use crate::run::checkpoint::write_atomically;
 
-/// The file of reports.
+/// The file of the reports.
 const LINES: &str = "metrics.jsonl";
 
-/// Both files, or neither for a training that writes nothing.
+/// The two files of the log; none if nothing is written.
 pub(crate) struct Log {
     files: Option<(fs::File, fs::File)>,
 }
 
 impl Log {
-    /// Opens the files of a run that goes on from `step`; later lines of an earlier attempt are dropped.
+    /// Opens the files of a run that continues from `step`. Later lines of an earlier attempt are dropped.
     pub(crate) fn open(folder: Option<&Path>, step: u32) -> Result<Self> {
         let Some(folder) = folder else { return Ok(Self { files: None }) };
         fs::create_dir_all(folder)?;
@@ -34,7 +34,7 @@ impl Log {
         Ok(Self { files: Some((lines, events)) })
     }
 
-    /// Empties the log of an attempt that failed, except for what was written before its first step, and adds why it failed.
+    /// Removes the reports of a failed attempt from the log, and adds a notice. Lines before the first step are kept.
     pub(crate) fn restart(folder: Option<&Path>, notice: &str, learning_rate: f64) -> Result<()> {
         let Some(folder) = folder else { return Ok(()) };
         for entry in fs::read_dir(folder)?.flatten() {
@@ -65,7 +65,7 @@ impl Log {
     }
 }
 
-/// The reports in the log of a folder; none if there is no log. Notices and incomplete lines are left out.
+/// Returns the reports in the log of a folder; none if there is no log. Notices and incomplete lines are skipped.
 pub(super) fn read(folder: &Path) -> Result<Vec<StepReport>> {
     let path = folder.join(LINES);
     if !path.exists() {
@@ -85,7 +85,7 @@ pub(super) fn write(folder: &Path, history: &[StepReport]) -> Result<()> {
     write_atomically(&folder.join(LINES), lines.as_bytes())
 }
 
-/// Lines up to a step; a torn last line is dropped.
+/// Returns the lines up to a step. An incomplete last line is dropped.
 fn kept_lines(text: &str, step: u32) -> String {
     let keep = |line: &&str| {
         let value: Option<serde_json::Value> = serde_json::from_str(line).ok();
@@ -98,7 +98,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// An `Event`: wall time, step, then one more field already encoded.
+/// Encodes an `Event`: wall time, step, and one more encoded field.
 fn event(time: f64, step: u64, rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x09];
     bytes.extend(time.to_le_bytes());
@@ -108,7 +108,7 @@ fn event(time: f64, step: u64, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A `Summary.Value` with a tag and a single number, as a field of `Summary`.
+/// Encodes a `Summary.Value` with a tag and a single number, as a field of `Summary`.
 fn summary_value(tag: &str, value: f32) -> Vec<u8> {
     let mut bytes = field_bytes(1, tag.as_bytes());
     bytes.push(0x15);
@@ -116,7 +116,7 @@ fn summary_value(tag: &str, value: f32) -> Vec<u8> {
     field_bytes(1, &bytes)
 }
 
-/// A length-delimited field.
+/// Encodes a length-delimited field.
 fn field_bytes(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     bytes.extend(varint(content.len() as u64));
@@ -134,7 +134,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A record of the event file: length, its checksum, content, its checksum.
+/// Encodes a record of the event file: length, its checksum, content, its checksum.
 fn record(content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u64).to_le_bytes();
     let mut bytes = length.to_vec();
@@ -148,7 +148,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: records are short and rare.
+/// Returns the CRC-32C (Castagnoli) of short records, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let mut remainder = u32::MAX;
     for &byte in bytes {

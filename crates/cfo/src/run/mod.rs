@@ -23,9 +23,9 @@ pub use report::StepReport;
 pub use wall_time::WallTime;
 pub(crate) use wall_time::timed;
 
-/// The folder of a run. Its files are read and written here alone.
+/// The folder of a run. Only this type reads and writes its files.
 ///
-/// A run is written while others read it: lines of its log that are incomplete are left out.
+/// A run can be read while it is written: incomplete lines of its log are skipped.
 #[derive(Clone, Debug)]
 pub struct Run {
     folder: PathBuf,
@@ -137,7 +137,7 @@ pub fn write_evaluation(folder: &Path, json: &str, markdown: &str) -> Result<()>
 mod tests {
     use super::*;
 
-    /// A reader meets whatever a writer that was killed has left.
+    /// Checks that the log can be read after a writer was killed at any byte.
     #[test]
     fn incomplete_lines_are_left_out() {
         let folder = tempfile::tempdir().unwrap();

@@ -6,9 +6,9 @@ use super::{StepReport, WallTime};
 /// The progress of a training: everything but the weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    /// Steps made, including those before the run was resumed.
+    /// Number of steps, including those before the run was resumed.
     pub(crate) steps: u32,
-    /// Why there were no more.
+    /// The reason why training ended.
     pub(crate) ending: Ending,
     /// Seconds of training.
     pub(crate) seconds: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress before the first step, with a learning rate that was halved this often.
+    /// Creates the progress before the first step, with the number of times that the learning rate was halved.
     pub(crate) fn start(halvings: u32) -> Self {
         Self {
             steps: 0,

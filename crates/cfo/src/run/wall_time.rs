@@ -1,4 +1,4 @@
-//! Where the wall time of a training goes.
+//! The wall time of a training by kind of work.
 
 use std::fmt;
 use std::time::Instant;
@@ -53,7 +53,7 @@ impl fmt::Display for WallTime {
     }
 }
 
-/// Adds the seconds of some work to their kind.
+/// Does some work and adds its duration to `seconds`.
 pub(crate) fn timed<T>(seconds: &mut f64, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = work();

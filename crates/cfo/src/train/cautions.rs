@@ -1,4 +1,4 @@
-//! Warnings before a training: what its data and recipe allow, but users rarely mean.
+//! Warnings before a training about valid settings that are rarely intended.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::run::checkpoint::State;
 use crate::trajectories::Trajectories;
 
-/// The warnings for a training on a set, from a checkpoint if there is one.
+/// Returns the warnings for a training on a set, from a checkpoint if there is one.
 ///
 /// # Errors
 /// If recipe and data do not fit.
@@ -23,12 +23,12 @@ pub(super) fn of(method: &Method, set: &Trajectories, start: Option<&State>) -> 
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Numbers of the trajectories that training sees, as their file counts them.
+/// Returns the numbers, in the file, of the training trajectories.
 fn trained_on(set: &Trajectories) -> BTreeSet<usize> {
     set.part(Split::Train).map(|(index, _)| set.number(index)).collect()
 }
 
-/// Keys whose values are not those of the checkpoint that the training continues from.
+/// Returns a warning about keys that differ from those in the checkpoint.
 fn changed_keys(method: &Method, state: &State) -> Option<String> {
     let mut keys = method.recipe.differing_keys(&state.recipe());
     keys.retain(|key| key != "data.path");
@@ -55,7 +55,7 @@ fn held_out_times(set: &Trajectories) -> Option<String> {
     ))
 }
 
-/// Warns where a network that is given the time has seen each time once.
+/// Returns a warning if time is an input and there is one training trajectory.
 fn single_record(set: &Trajectories) -> Option<String> {
     (trained_on(set).len() == 1).then(|| {
         "the training data are one trajectory and `operator.time = true`: predictions past its last time extrapolate in time and \

@@ -7,7 +7,7 @@ use crate::error::{BatchSize, Result};
 use crate::model::Model;
 use crate::train::training_data::TrainingData;
 
-/// The norm of the latest step's gradient, where gradients are clipped.
+/// The tensor of the latest gradient norm, if gradients are clipped.
 pub(super) const GRADIENT: &str = "train.gradient";
 
 /// Draws the batch of a step again and measures it.

@@ -8,19 +8,19 @@ use crate::model::Model;
 use crate::objective::{Batch, NeuralOde};
 use crate::recipe::ThroughSolver;
 
-/// The way in which the gradients of a model's loss are computed.
+/// How the gradients of a model's loss are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Gradients {
     /// The loss is differentiated as a whole.
     Whole,
-    /// Through equal steps of a solver, one after another, in the same graph.
+    /// Through equal steps of a solver, one after another in one graph.
     EqualSteps(NeuralOde),
     /// Through adaptive steps of a solver, separately for each sample, in several programs.
     AdaptiveSteps(ThroughSolver),
 }
 
 impl Gradients {
-    /// Returns the way that suits a model's objective.
+    /// Returns how the gradients of a model's objective are computed.
     pub fn of(model: &Model) -> Self {
         let Some(neural_ode) = model.neural_ode() else { return Self::Whole };
         match neural_ode.through.is_adaptive() {
@@ -35,7 +35,7 @@ impl Gradients {
     }
 
     /// Appends the loss and its gradients with respect to all parameters, in their order, weighted by [`Batch::weigh`]. Adaptive steps
-    /// have programs of their own.
+    /// use separate programs instead.
     pub fn append(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<(Node, Vec<Node>)> {
         if let Self::EqualSteps(neural_ode) = self {
             return equal_steps::loss_and_gradients(neural_ode, graph, model, batch);

@@ -46,38 +46,38 @@ use trainer::Trainer;
 pub use training::Training;
 pub use training_step::TrainingStep;
 
-/// Where a training runs, where it writes, and who watches it.
+/// The device, the folder and the observer of a training.
 pub(crate) struct Session<'a> {
     /// The device.
     pub(crate) device: Device,
-    /// The run's folder; nothing is written without one.
+    /// The folder of the run; `None` to write nothing.
     pub(crate) folder: Option<&'a Path>,
-    /// Whether to go on from the folder's newest checkpoint that is whole, if it has any.
+    /// Whether to continue from the newest intact checkpoint in the folder, if there is one.
     pub(crate) resume: bool,
-    /// Whether the weights after the last step are wanted, even where a validation found better ones.
+    /// Whether to return the weights after the last step instead of those with the lowest validation error.
     pub(crate) latest: bool,
-    /// Set from outside to stop after the step under way.
+    /// A flag that, once `true`, ends training after the current step.
     pub(crate) interrupt: Option<&'a AtomicBool>,
-    /// Who is told.
+    /// The observer.
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// How often a learning rate that makes the network diverge at once is halved before it is refused.
+/// Largest number of times that the learning rate is halved because the network diverges at once.
 const MOST_HALVINGS: u32 = 4;
-/// Number of reports within which a growing loss counts as divergence at once.
+/// Number of first reports within which divergence restarts the training.
 const FIRST_REPORTS: u32 = 3;
 
-/// Trains on a set. A learning rate with which the network diverges at once is halved a few times.
+/// Trains on a set. If the network diverges at once, the learning rate is halved and training restarts, a few times at most.
 ///
 /// # Errors
-/// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
+/// If recipe and data do not fit, another process trains in the folder, the disk or the device has an error, the loss diverges,
 /// or the run is interrupted (its latest step is then saved).
 pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -> Result<Trained> {
     let Session { device, folder, resume, latest, interrupt, observer } = session;
     let (recipe, begun) = (&method.recipe, Instant::now());
     require_same_recipe(recipe)?;
     let mut phases = ranks::agree(check_patience(recipe, set).and_then(|()| Phase::all(method, set)))?;
-    // Rank 0 alone writes; the others hear from it where the run goes on.
+    // Only rank 0 reads and writes the folder; it sends the checkpoint's state to the others.
     let folder = folder.filter(|_| ranks::is_first());
     let claimed = folder.map(|path| Claim::new(Run::at(path), resume)).transpose();
     let folder = ranks::agree(claimed)?;
@@ -127,7 +127,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
     }
 }
 
-/// Ranks that train together do so by one recipe; their files may lie elsewhere.
+/// Returns an error if ranks have different recipes. Only the paths of their data may differ.
 fn require_same_recipe(recipe: &Recipe) -> Result<()> {
     if ranks::job().is_none() {
         return Ok(());
@@ -138,22 +138,22 @@ fn require_same_recipe(recipe: &Recipe) -> Result<()> {
     ranks::require_same("recipe", &hash)
 }
 
-/// Whether a step is among those of the first reports.
+/// Returns whether a step is within the first reports.
 fn is_early(step: u32, recipe: &Recipe) -> bool {
     let every = if recipe.train.report_every > 0 { recipe.train.report_every } else { 100 };
     step <= FIRST_REPORTS.saturating_mul(every)
 }
 
-/// Whether a run has nothing left to do by its recipe.
+/// Returns whether all steps were made, or the patience of the recipe is used up.
 fn is_finished(progress: &Progress, recipe: &Recipe) -> bool {
     let patience = recipe.train.patience;
     progress.steps >= recipe.total_steps() || (patience > 0 && progress.loop_state.stale >= patience)
 }
 
-/// Patience needs something to watch.
+/// Returns an error if `train.patience` is set and the data have no validation trajectories.
 fn check_patience(recipe: &Recipe, set: &Trajectories) -> Result<()> {
     if recipe.train.patience > 0 && set.part(Split::Validation).next().is_none() {
-        let problem = "the data have no validation trajectories to watch";
+        let problem = "the data have no validation trajectories";
         return Err(CfoError::invalid("train.patience", problem));
     }
     Ok(())

@@ -33,7 +33,7 @@ impl Reply for ControlFlow<()> {
     }
 }
 
-/// An observer that is only lent.
+/// An observer by reference.
 pub(super) struct Lent<'a>(pub(super) &'a mut dyn Observer);
 
 impl Observer for Lent<'_> {

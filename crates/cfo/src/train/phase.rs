@@ -6,16 +6,16 @@ use crate::model::{Method, Model};
 use crate::objective::{Draw, MotionKind, NeuralOde};
 use crate::trajectories::Trajectories;
 
-/// Steps of a training with one recipe, and what they are made on, before any value is read.
+/// Steps of a training with one recipe, and their snapshots, before any value is read.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     /// The recipe of these steps.
     pub method: Method,
-    /// Steps before the first one.
+    /// Number of steps before the first one.
     pub first: u32,
-    /// Steps after the last one.
+    /// Number of steps after the last one.
     pub end: u32,
-    /// The model, not measured yet.
+    /// The model, without its scaling.
     pub model: Model,
     /// The snapshots of the training trajectories.
     pub selections: Vec<Selection>,
@@ -25,7 +25,7 @@ impl Phase {
     /// Returns the phases of a training in order, one or two.
     ///
     /// # Errors
-    /// If one of them does not suit the data, as far as can be known without reading values.
+    /// If a recipe does not fit the data. Values are not read.
     pub fn all(method: &Method, set: &Trajectories) -> Result<Vec<Self>> {
         let (first, total) = (method.recipe.train.steps, method.recipe.total_steps());
         let mut phases = vec![Self::new(method.clone(), set, [0, first])?];
@@ -60,7 +60,7 @@ impl Phase {
     }
 }
 
-/// A window must fit into every trajectory.
+/// Returns an error if a trajectory is shorter than a window.
 fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
     let Draw::Window { intervals, .. } = draw else { return Ok(()) };
     match selections.iter().find(|selection| selection.len() <= intervals) {

@@ -1,4 +1,4 @@
-//! Which samples of each batch this process draws, and how gradients of several processes become one.
+//! The samples of each batch that this process draws, and the sum of gradients over processes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use cfo_ranks::{Alone, world};
 
 use crate::recipe::TrainConfig;
 
-/// Parts of a batch whose gradients are added in a fixed order, where the bits must not depend on the number of ranks. More
-/// ranks than these do not go faster then.
+/// Number of parts of a batch whose gradients are added in a fixed order, so that results do not depend on the number of ranks. More ranks
+/// than parts are not faster.
 const SHARDS: usize = 16;
 
-/// Some samples of a batch that follow each other.
+/// Consecutive samples of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Samples {
     /// Their numbers.
     pub range: Range<usize>,
-    /// What their mean counts in the mean over the batch.
+    /// Weight of their mean in the mean over the batch.
     pub weight: f64,
 }
 
-/// What this process does of each batch.
+/// This process's part of each batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Share {
-    /// The parts whose gradients are computed apart; one at least, and each follows the one before.
+    /// The parts whose gradients are computed separately: at least one, in order.
     pub parts: Vec<Samples>,
-    /// Which shards the parts are, where gradients are added in a fixed order.
+    /// The shards of the parts, if gradients are added in a fixed order.
     pub shards: Option<Shards>,
     /// Whether gradients are summed over ranks.
     pub summed: bool,
@@ -35,13 +35,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The share of this process by the ranks of a memory. Any batch is divided over any number of ranks: by single samples, and
-    /// a rank that is left with none draws one that counts nothing.
+    /// Returns the share of this process among the ranks of a memory. A rank without samples draws one with weight 0.
     ///
-    /// A step that is not `divisible` is computed whole by each rank, whatever the bits.
+    /// If the step is not `divisible`, each rank computes its part as a whole; results then depend on the number of ranks.
     pub fn new(train: &TrainConfig, memory: &Memory, divisible: bool) -> Self {
         let ranks = memory.collective().map(|ranks| (ranks.rank(), ranks.size()));
-        // The libraries of a GPU choose their algorithms by the batch's size; the CPU's kernels add alike.
+        // GPU libraries choose algorithms by the size of the batch; CPU kernels add in the same order for any size.
         let fixed = memory.is_deterministic() && !memory.is_asynchronous() && divisible;
         let launched = memory.is_asynchronous();
         Self { launched, ..Self::of(train.batch, ranks.unwrap_or((0, 1)), fixed, ranks.is_some()) }
@@ -61,13 +60,13 @@ impl Share {
         Self { parts, shards: Some(shards), summed, launched: false }
     }
 
-    /// All its samples as one part.
+    /// Returns all samples of the process as one part.
     pub fn whole(&self) -> Samples {
         let weight = self.parts.iter().map(|part| part.weight).sum();
         Samples { range: self.samples(), weight }
     }
 
-    /// All its samples.
+    /// Returns all samples of the process.
     pub fn samples(&self) -> Range<usize> {
         let (first, last) = (&self.parts[0], &self.parts[self.parts.len() - 1]);
         first.range.start..last.range.end
@@ -84,8 +83,8 @@ fn samples(batch: usize, index: usize, count: usize) -> Samples {
     }
 }
 
-/// The ranks over which trainings of this process sum: those of its job, if it has joined one. `CFO_COLLECTIVES=nccl` or `host`
-/// has one process alone sum over itself in that way, to measure what that costs.
+/// Returns the ranks over which gradients are summed: those of the job, if there are several. With `CFO_COLLECTIVES=nccl` or `host`, a
+/// single process sums over itself, to measure the cost.
 pub(crate) fn collective() -> Option<Arc<dyn Collective>> {
     let forced = || std::env::var_os("CFO_COLLECTIVES").is_some_and(|way| way != "auto");
     match world() {

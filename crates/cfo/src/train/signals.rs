@@ -1,4 +1,4 @@
-//! The exchange of signals between ranks: rarely enough to cost nothing, often enough to stop together.
+//! The exchange of signals between ranks, so that they stop together.
 
 use std::time::Instant;
 

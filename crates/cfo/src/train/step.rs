@@ -1,4 +1,4 @@
-//! The graph of one whole training step: draw the batch, forward, loss, backward, sum over ranks, clip, Adam, EMA.
+//! The graph of a training step: sampling, forward pass, loss, backward pass, sum over ranks, clipping, Adam, EMA.
 
 use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
@@ -12,20 +12,20 @@ use crate::model::Model;
 use crate::objective::{self, Batch, Noise};
 use crate::operator::Context;
 
-/// Stream of the batch sampler under the run's seed.
+/// Random stream of the batch sampler, with the run's seed.
 const BATCHES: u32 = 1;
 /// The tensor that counts optimiser steps.
 pub(super) const COUNTER: &str = "train.step";
 /// The tensor that counts the optimiser steps of fine-tuning.
 const TUNING_COUNTER: &str = "finetune.step";
-/// Numbers of a message to the other ranks at most: enough to keep a network busy, few enough to leave while the backward pass goes on.
+/// Largest number of values in a message to other ranks: it keeps the network busy and can be sent during the backward pass.
 const LARGEST: usize = 1 << 20;
-/// Messages that even a small network's gradients are cut into on the CPU: all but the last leave while the backward pass goes on.
+/// Number of messages for the gradients of a small network on the CPU: all but the last are sent during the backward pass.
 const MESSAGES: usize = 4;
-/// Numbers of a message that is worth its latency.
+/// Smallest number of values in a message, because of its latency.
 const LEAST: usize = 1 << 15;
 
-/// How this process's part of a model's batches is drawn.
+/// Returns how this process's part of a model's batches is drawn.
 pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
     let first = data.share.samples().start as u32;
     let data = model.objective().draw().data(data.longest());
@@ -54,7 +54,7 @@ fn sampled(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samp
     if !data.is_streamed() {
         return Ok(graph.sample_draw(tensors, draw, batch, counter)?);
     }
-    // The page holds the snapshots of all of this process's samples.
+    // The page holds the snapshots of all samples of this process.
     let window = draw.data.window();
     let values = match whole == samples.range {
         true => values,
@@ -81,7 +81,7 @@ pub(super) fn drawn(
     };
     let trust = trust(model, data, graph, samples)?;
     let PathSample { time, state, target, window, .. } = sample;
-    // What is drawn whole is a trajectory of points, whatever their grid.
+    // Whole trajectories have one axis of points, whatever their grid.
     let target = match model.objective().draw() {
         objective::Draw::Trajectory { frames, .. } => {
             let [batch, height, width, channels] = model.batch_shape(samples.range.len());
@@ -94,7 +94,7 @@ pub(super) fn drawn(
     Ok(Batch { context, state, target, trust, window, noise, weight: samples.weight })
 }
 
-/// The graph of one training step. Returns the loss over the whole batch; its sum over steps is kept in the tensor `train.loss`.
+/// Returns the graph of one training step and the loss over the whole batch. The tensor `train.loss` holds the sum of losses over steps.
 ///
 /// # Errors
 /// If the network cannot take the data's grid.
@@ -113,7 +113,7 @@ pub(super) fn step_graph(model: &Model, data: &TrainingData) -> Result<(Graph, N
     Ok((graph, loss))
 }
 
-/// Appends what a loss and its gradients change: the sum of losses, the weights, the counter, the norm of clipped gradients.
+/// Appends the updates of a step: the sum of losses, the weights, the counter, the norm of clipped gradients.
 pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[Node]) -> Result<()> {
     let total = graph.input("train.loss", Shape::scalar())?;
     (graph.var(total) + loss).assign_to(total)?;
@@ -121,7 +121,7 @@ pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[N
     let norm = match model.tuning {
         false => graph.adam_step(gradients, counter, adam)?,
         true => {
-            // Batches go on being counted; the optimiser and its schedule begin anew.
+            // The count of batches continues; the optimiser and its schedule start anew.
             graph.advance(counter)?;
             let own = graph.counter(TUNING_COUNTER)?;
             graph.adam_step(gradients, own, adam)?
@@ -134,8 +134,8 @@ pub(super) fn learn(model: &Model, graph: &mut Graph, loss: Node, gradients: &[N
     Ok(())
 }
 
-/// Appends the sums of each part's values over all parts of all ranks. Values that are computed one after another share a message, so
-/// that it leaves while later ones are still computed.
+/// Appends the sums of each part's values over all parts of all ranks. Values that are computed one after another share a message,
+/// which is sent while later values are still computed.
 pub(super) fn summed(graph: &mut Graph, data: &TrainingData, mut parts: Vec<Vec<Node>>) -> Result<Vec<Node>> {
     if !data.share.summed && data.share.shards.is_none() {
         return Ok(parts.swap_remove(0));
@@ -154,7 +154,7 @@ pub(super) fn summed(graph: &mut Graph, data: &TrainingData, mut parts: Vec<Vec<
     Ok(sums)
 }
 
-/// Values in the order given, cut where a message is full. A sum that a GPU launches costs it more than the wait for a small one.
+/// Divides values, in the given order, into messages. On a GPU, messages are as large as possible because each launch is expensive.
 fn buckets(graph: &Graph, values: &[Node], order: &[usize], launched: bool) -> Vec<Vec<usize>> {
     let count = |value: usize| graph.shape(values[value]).len();
     let total: usize = order.iter().map(|&value| count(value)).sum();
@@ -171,7 +171,8 @@ fn buckets(graph: &Graph, values: &[Node], order: &[usize], launched: bool) -> V
     all
 }
 
-/// What an error counts at the times of the samples, where noise was taken off or paths are wrong, read by a second sampler of the same random numbers.
+/// Appends the weights of errors at the times of the samples, if noise was removed or `path.trust` is set. A second sampler with the same
+/// random numbers reads them.
 fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Samples) -> Result<Option<Node>> {
     if data.trust.is_empty() {
         return Ok(None);

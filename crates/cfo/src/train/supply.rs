@@ -1,4 +1,4 @@
-//! Gathers the snapshots of batches on a thread of its own, ahead of the steps that read them.
+//! Reads the snapshots of batches on a separate thread, ahead of their steps.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::train::training_data::TrainingData;
 
-/// Pages between the thread and the device: one being filled, one waiting, one on its way.
+/// Pages between the thread and the device: one being filled, one waiting, one being copied.
 const PAGES: usize = 3;
 
-/// Where streamed batches come from.
+/// The source of streamed batches.
 pub(super) struct Supply {
     feed: Feed,
     empty: Sender<Page>,
@@ -21,7 +21,7 @@ pub(super) struct Supply {
 }
 
 impl Supply {
-    /// Starts to gather batches from a step on. The thread ends with this value, or after its first failure.
+    /// Starts the thread, at the batch of step `first`. It ends when this value is dropped, or after its first error.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         (model, data): (&'scope Model, &'scope TrainingData),
@@ -52,11 +52,11 @@ impl Supply {
     /// Delivers the next batch.
     ///
     /// # Errors
-    /// If it could not be gathered or the device fails.
+    /// If it could not be read or the device fails.
     pub(super) fn deliver(&mut self, memory: &mut Memory) -> Result<()> {
         let page = self.full.recv().expect("the thread ends only after a failure was received")?;
         if let Some(free) = self.feed.send(memory, page)? {
-            // A thread that is gone has sent its failure already.
+            // A thread that has ended has sent its error already.
             let _ = self.empty.send(free);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A training with one learning rate: its phases, each from its first weights to its last step.
+//! A training with one learning rate: its phases in order.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,29 +32,29 @@ use crate::trajectories::Trajectories;
 pub(super) struct Trainer<'a> {
     /// The recipe as it was given.
     pub given: &'a Recipe,
-    /// What is trained, with the learning rate of this training.
+    /// The method, with the learning rate of this training.
     pub method: &'a Method,
     pub set: &'a Trajectories,
     pub folder: Option<&'a Claim>,
     pub device: Device,
     pub interrupt: Option<&'a AtomicBool>,
-    /// How often the learning rate was halved.
+    /// Number of times that the learning rate was halved.
     pub halvings: u32,
-    /// Whether the weights after the last step are wanted, even where a validation found better ones.
+    /// Whether to return the weights after the last step instead of those with the lowest validation error.
     pub latest: bool,
 }
 
-/// What a phase starts from.
+/// The start of a phase.
 enum Start<'a> {
     /// Random weights, or those of another run.
     Fresh,
-    /// A checkpoint of the run, by its name.
+    /// A checkpoint of the run: its name and state.
     Checkpoint(&'a str, &'a State),
-    /// The phase before it.
+    /// The end of the previous phase.
     Phase(Box<PhaseEnd>),
 }
 
-/// What a phase leaves.
+/// The end of a phase.
 struct PhaseEnd {
     step: TrainingStep,
     progress: Progress,
@@ -63,7 +63,7 @@ struct PhaseEnd {
 }
 
 impl Trainer<'_> {
-    /// Trains, from a checkpoint if there is one, in a session that began earlier.
+    /// Trains, from a checkpoint if there is one. `begun` is the start of the measured wall time.
     pub fn run(
         &self,
         phases: &[Phase],
@@ -93,7 +93,7 @@ impl Trainer<'_> {
         unreachable!("the last phase returns")
     }
 
-    /// The model with the weights of the lowest validation error, if there was one and they are wanted, else with the latest.
+    /// Returns the model with its latest weights, and with those of the lowest validation error unless only the latest are wanted.
     fn trained(&self, end: PhaseEnd) -> Result<Trained> {
         let PhaseEnd { step, progress, kept } = end;
         let model = Arc::new(step.model.by(self.method));
@@ -114,7 +114,7 @@ impl Trainer<'_> {
         });
         let mut step = ranks::agree(step)?;
         ranks::require_same("training data", &step.fingerprint)?;
-        // CPUs cut their sums into other messages than GPUs, and all would wait for them.
+        // CPUs and GPUs divide their sums into different messages: ranks on both would wait forever.
         ranks::require_same("device", if step.memory.is_asynchronous() { "a GPU" } else { "a CPU" })?;
         if !matches!(start, Start::Phase(_)) {
             progress.warnings.clone_from(&step.data.warnings);
@@ -142,11 +142,11 @@ impl Trainer<'_> {
         }
         step.initialize()?;
         let program = ranks::agree(timed(&mut progress.time.compiling, || step.compile(&[])))?;
-        // Nothing is written of a training that the device refuses.
+        // The recipe is written only after the step has been compiled.
         ranks::agree(self.folder.map_or(Ok(()), |folder| folder.run.write_recipe(self.given)))?;
         progress.steps = step.memory.read_index("train.step")?[0];
         if phase.is_later() && progress.steps == phase.first {
-            // The loss of this phase is another one.
+            // This phase has a different loss.
             progress.loop_state.first_loss = None;
         }
         let saved = !matches!(start, Start::Fresh);
@@ -154,7 +154,7 @@ impl Trainer<'_> {
         self.steps((phase, &model), program, step, (progress, kept, saved), observer)
     }
 
-    /// The progress before a phase.
+    /// Returns the progress before a phase.
     fn progress(&self, start: &mut Start<'_>) -> Result<Progress> {
         Ok(match start {
             Start::Fresh => Progress::start(self.halvings),
@@ -168,7 +168,7 @@ impl Trainer<'_> {
         })
     }
 
-    /// Puts the first weights into memory unless they are random: those of a checkpoint, of another run or of the phase before.
+    /// Copies the first weights into memory unless they are random: those of a checkpoint, of another run or of the previous phase.
     fn first_weights(
         &self,
         phase: &Phase,
@@ -177,7 +177,7 @@ impl Trainer<'_> {
         step: &mut TrainingStep,
     ) -> Result<()> {
         if !ranks::is_first() && !matches!(start, Start::Phase(_)) {
-            // Rank 0 shares its own.
+            // Rank 0 sends its weights.
             return Ok(());
         }
         let TrainingStep { graph, memory, fingerprint, .. } = step;
@@ -187,6 +187,7 @@ impl Trainer<'_> {
                 check_resumable(state, model, fingerprint)?;
                 if !(phase.is_later() && state.step == phase.first) {
                     checkpoints.load(name, state, memory, true)?;
+                    // A missing tensor must not be replaced by random numbers.
                     return checkpoints.check_tensors(name, graph.kept(), memory);
                 }
                 let mut before = Memory::new(Device::Cpu, Precision::F32)?;
@@ -200,7 +201,7 @@ impl Trainer<'_> {
         }
     }
 
-    /// The weights of the run's best checkpoint, if the state names one.
+    /// Returns the weights of the run's best checkpoint, if the state names one.
     fn best_weights(&self, state: &State, step: &TrainingStep) -> Result<Option<Kept>> {
         let Some((_, best)) = state.best else { return Ok(None) };
         let seed = self.method.recipe.train.seed;
@@ -252,7 +253,8 @@ impl Trainer<'_> {
     }
 }
 
-/// Adds to a loss that diverged what its batch was, where the step that failed is known. A failure to draw it again changes nothing.
+/// Adds measurements of the batch to the error of a loss that diverged, if the failed step is known. The error is unchanged if the batch
+/// cannot be drawn again.
 fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &mut Memory) -> CfoError {
     match error {
         // Ranks draw different parts of a batch, but report one error.
@@ -266,7 +268,7 @@ fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &
     }
 }
 
-/// A run goes on only with the same data and a recipe that differs in nothing but how long it trains and reports.
+/// Returns an error if the data or keys that affect a step differ from those of the checkpoint.
 fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()> {
     // Fine-tuning may be added to a run, or changed before it begins.
     let tuned = state.step > state.model.recipe.train.steps;
@@ -274,7 +276,7 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         let mut recipe = model.recipe.clone();
         let train = &mut recipe.train;
         (train.steps, train.report_every, train.validate_every, train.checkpoint_every) = (1, 1, 1, 1);
-        // Where the first weights came from, when to stop and what to watch do not change what a step does.
+        // The first weights, patience and validation do not affect a step.
         (train.patience, train.from, train.validate_trajectories) = (0, None, None);
         recipe.evaluate = EvaluateConfig::default();
         recipe.finetune.steps = 0;
@@ -284,7 +286,7 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         (recipe.data.path, recipe.data.simulate, recipe.data.stream) = (None, None, None);
         recipe
     };
-    // The names of an operator and an objective that recipes have no words for.
+    // User-defined operators and objectives are compared by name.
     state.model.clone().with(model.foreign())?;
     let moved = tuned && state.model.recipe.train.steps != model.recipe.train.steps;
     if moved || comparable(&state.model) != comparable(model) {

@@ -1,4 +1,4 @@
-//! The builder of a training: what is trained, for how long, where, and who watches.
+//! The builder of a training.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl<'a> Training<'a> {
     /// the same choice.
     ///
     /// # Errors
-    /// If recipe and data do not fit, another process trains in the folder, the disk or the device refuses, the loss diverges,
+    /// If recipe and data do not fit, another process trains in the folder, the disk or the device has an error, the loss diverges,
     /// or the run is interrupted (its latest step is then saved).
     pub fn fit(self, data: &Trajectories) -> Result<Trained> {
         self.method.recipe.check()?;

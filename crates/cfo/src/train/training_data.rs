@@ -1,4 +1,4 @@
-//! The training trajectories as the sampler wants them: normalised, thinned, one after another.
+//! The training trajectories in the layout of the sampler: normalised, subsampled, one after another.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,26 +23,26 @@ const VALUES: &str = "data.values";
 /// The training data, from which batches are sampled.
 #[derive(Clone, Debug)]
 pub struct TrainingData {
-    /// Whether the values stay in the set and those of a batch are gathered when they are needed; else they are in memory.
+    /// Whether the snapshots of each batch are read from the set; otherwise all are in memory.
     streamed: bool,
-    /// Trajectory and snapshot of each row; the first snapshot if it is the mean of several.
+    /// Trajectory and snapshot of each row; the first snapshot if the row is the mean of several.
     sources: Vec<(u32, u32)>,
     /// The snapshots of rows that are means of several.
     merged: BTreeMap<usize, Vec<usize>>,
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
-    /// What this process does of each batch.
+    /// This process's part of each batch.
     pub(crate) share: Share,
-    /// What an error counts at each snapshot, `[rows, channels]`, where noise was taken off; else empty.
+    /// Weight of an error at each snapshot, `[rows, channels]`, if noise was removed or `path.trust` is set; else empty.
     pub(crate) trust: Vec<f32>,
     /// Warnings about the data.
     pub warnings: Vec<String>,
 }
 
 impl TrainingData {
-    /// Reads the training part of a set in one pass: measures the units of the model unless they are known, and leaves the scaled
-    /// values in memory, or in the set if they are to be streamed. Returns also the hash of the data.
+    /// Reads the training part of a set in one pass. Measures the scaling of the model unless it is known, and stores the scaled values in
+    /// memory unless batches are streamed. Also returns the hash of the data.
     ///
     /// # Errors
     /// If values cannot be read.
@@ -85,7 +85,7 @@ impl TrainingData {
         (model, data)
     }
 
-    /// The tensors that [`TrainingData::again`] goes on with.
+    /// Returns whether [`TrainingData::again`] uses the tensor with this name.
     pub(crate) fn is_kept(&self, name: &str) -> bool {
         !self.streamed && name == VALUES
     }
@@ -98,7 +98,7 @@ impl TrainingData {
         fingerprint(&recipe.path, set, &Selection::of_set(recipe, set)?)
     }
 
-    /// Times, places and conditions of the rows.
+    /// Collects the times, sources and conditions of the rows.
     fn rows_of(
         model: &Model,
         set: &Trajectories,
@@ -158,7 +158,7 @@ impl TrainingData {
         self.streamed
     }
 
-    /// The normalised snapshots of some rows, which belong to one trajectory, one after another.
+    /// Reads the normalised snapshots of some rows of one trajectory.
     fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
         let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
         let trajectory = trajectory as usize;
@@ -167,7 +167,7 @@ impl TrainingData {
                 let (frames, counts) = self.frames(rows);
                 read_means(set, trajectory, &frames, &counts, to)?;
             }
-            // What one snapshot is without its noise depends on all the others of its trajectory.
+            // Noise removal needs all snapshots of a trajectory.
             Some(denoiser) => {
                 let after = self.offsets.partition_point(|&offset| offset as usize <= rows.start);
                 let (first, last) = (self.offsets[after - 1] as usize, self.offsets[after] as usize);
@@ -181,7 +181,7 @@ impl TrainingData {
         Ok(())
     }
 
-    /// The snapshots that some rows consist of, and the number in each row (empty: one each).
+    /// Returns the snapshots that some rows consist of, and their number in each row (empty: one each).
     fn frames(&self, rows: Range<usize>) -> (Vec<usize>, Vec<u32>) {
         let first = |row: usize| self.sources[row].1 as usize;
         if self.merged.range(rows.clone()).next().is_none() {
@@ -198,7 +198,7 @@ impl TrainingData {
         (frames, counts)
     }
 
-    /// Fills a page with the snapshots that this process's part of the batch of a step is made of.
+    /// Fills a page with the snapshots of this process's part of a batch.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -212,7 +212,7 @@ impl TrainingData {
         })
     }
 
-    /// Puts what a step reads beside the values into memory; of streamed values the room for a batch.
+    /// Copies times, offsets and conditions into memory; for streamed values, allocates a batch.
     ///
     /// # Errors
     /// If memory holds other data under these names.
@@ -234,7 +234,7 @@ impl TrainingData {
         Ok(())
     }
 
-    /// Shape of the values that the sampler reads: all snapshots, or those of a batch.
+    /// Returns the shape of the values that the sampler reads: all snapshots, or those of a batch.
     pub(crate) fn values_shape(&self, model: &Model) -> [usize; 4] {
         let rows = match self.is_streamed() {
             true => self.share.samples().len() * draw(model, self).data.window(),
@@ -244,14 +244,14 @@ impl TrainingData {
     }
 }
 
-/// Whether batches are gathered one by one: if the recipe says so, else if so many bytes would take more than 60 % of what
-/// a GPU has free, or more than 70 % of the host's memory where they are not in it yet.
+/// Returns whether batches are streamed: as `data.stream` sets it, else if the values exceed 60 % of the free memory of a GPU, or 70 % of
+/// the host's memory for a set that is still in its file.
 fn is_streamed(recipe: &Recipe, set: &Trajectories, bytes: u64, memory: &Memory) -> Result<bool> {
     if let Some(stream) = recipe.data.stream {
         return Ok(stream);
     }
     let device = memory.available()?.is_some_and(|available| bytes > available / 10 * 6);
-    // Every rank of a machine holds the data for itself.
+    // Each rank on a machine holds a copy of the data.
     let holders = crate::ranks::job().map_or(1, |ranks| ranks.local_size() as u64);
     let host = set.is_in_file()
         && cfo_device::available_memory().is_some_and(|available| bytes > available / 10 * 7 / holders);

@@ -1,4 +1,4 @@
-//! The training loop: draw and step, check the loss, report, validate, save.
+//! The training loop: steps, checks of the loss, reports, validation, checkpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,20 +48,20 @@ pub(super) struct TrainingLoop<'a> {
     pub observer: &'a mut dyn Observer,
 }
 
-/// What was read after the latest steps.
+/// Measurements after the latest steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
-    /// The step after which the loss was read last.
+    /// The last step after which the loss was read.
     pub step: u32,
-    /// Its loss, or the mean since the reading before.
+    /// Its loss, or the mean loss since the previous reading.
     pub loss: Option<f64>,
-    /// The norm of its gradient.
+    /// Its gradient norm.
     pub gradient: Option<f64>,
     /// The sum of losses since the last report.
     pub sum: f64,
 }
 
-/// What is to be done after a step.
+/// The work that is due after a step.
 struct Due {
     report: bool,
     validation: bool,
@@ -69,7 +69,7 @@ struct Due {
 }
 
 impl TrainingLoop<'_> {
-    /// Makes the remaining steps; returns why there are no more.
+    /// Makes the remaining steps, and returns the reason for the end.
     pub fn run(&mut self, mut supply: Option<Supply>, memory: &mut Memory) -> Result<Ending> {
         while self.progress.steps < self.phase.end {
             let made = self.advance(&mut supply, memory)?;
@@ -102,7 +102,7 @@ impl TrainingLoop<'_> {
         Ok(Ending::Complete)
     }
 
-    /// What is to be done after the latest step.
+    /// Returns the work that is due after the latest step.
     fn due(&self, stop: bool) -> Due {
         let (step, train) = (self.progress.steps, &self.model.recipe.train);
         let is_due = |every: u32| every > 0 && step.is_multiple_of(every);
@@ -112,7 +112,7 @@ impl TrainingLoop<'_> {
         Due { report: is_due(train.report_every) || checkpoint, validation, checkpoint }
     }
 
-    /// Steps until something is due, and no more than are worth waiting for before the next look at the interrupt.
+    /// Returns the number of steps until work is due, at most `most`.
     fn steps_until_due(&self, most: u32) -> u32 {
         let (step, train) = (self.progress.steps, &self.model.recipe.train);
         let every = [train.report_every, train.validate_every, train.checkpoint_every];
@@ -120,14 +120,14 @@ impl TrainingLoop<'_> {
         until.chain([most, self.phase.end - step]).min().unwrap_or(1)
     }
 
-    /// Makes some steps and checks their loss; returns their number.
+    /// Makes some steps, checks their loss, and returns their number.
     fn advance(&mut self, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<u32> {
         let begun = Instant::now();
         let most = self.exchange.most(self.progress.steps, memory.is_asynchronous());
         let count = self.steps_until_due(most);
         match ranks::job().filter(|_| memory.is_asynchronous()) {
             None => self.run_steps(count, supply, memory)?,
-            // The steps of a GPU may sum over ranks from another thread: ranks exchange nothing else before they are done.
+            // On a GPU, another thread may sum over ranks: ranks exchange nothing else until the steps are done.
             Some(ranks) => {
                 ranks.watch(true);
                 let made = self.run_steps(count, supply, memory).and_then(|()| self.program.wait());
@@ -153,7 +153,7 @@ impl TrainingLoop<'_> {
         Ok(())
     }
 
-    /// Reads the loss after each step, so that the first one that is not finite is known. On the CPU this costs nothing.
+    /// Reads the loss on the CPU, where this costs nothing, so that the first loss that is not finite is found.
     fn check_loss(&mut self, memory: &Memory) -> Result<()> {
         if memory.is_asynchronous() {
             return Ok(());
@@ -168,10 +168,10 @@ impl TrainingLoop<'_> {
         Ok(())
     }
 
-    /// Writes a report into the log.
+    /// Creates a report, with a validation if `validate` is set, and writes it to the log.
     fn report(&mut self, validate: bool, memory: &mut Memory) -> Result<StepReport> {
         let (step, recipe, (then, before)) = (self.progress.steps, &self.model.recipe, self.reported);
-        // Reading waits for the steps of a GPU.
+        // Reading waits until a GPU has finished its steps.
         let sum = timed(&mut self.progress.time.steps, || memory.read_f64("train.loss"))?[0];
         let loss = sum / f64::from(step - before);
         memory.write("train.loss", Data::F32(&[0.0]))?;
@@ -198,7 +198,7 @@ impl TrainingLoop<'_> {
         Ok(report)
     }
 
-    /// Returns whether a validation error is the lowest so far, and keeps its weights; counts those that are not.
+    /// Returns whether the validation error of a report is the lowest so far. If so, the weights are kept.
     fn judge(&mut self, report: &StepReport, memory: &Memory) -> Result<bool> {
         let Some(error) = report.validation else { return Ok(false) };
         let improved = error.is_finite() && self.progress.best.is_none_or(|(lowest, _)| error < lowest);
@@ -211,7 +211,7 @@ impl TrainingLoop<'_> {
         Ok(improved)
     }
 
-    /// Writes a checkpoint, and marks it as the best if it is.
+    /// Writes a checkpoint, which `best` marks as the best one.
     fn save(&mut self, best: bool, memory: &Memory) -> Result<()> {
         ranks::check_weights(memory)?;
         let Some(checkpoints) = self.checkpoints else { return ranks::agree(Ok(())) };
@@ -222,26 +222,26 @@ impl TrainingLoop<'_> {
         Ok(())
     }
 
-    /// Whether a stop was asked for from outside, and whether the first checkpoint is due.
+    /// Returns whether training was interrupted, and whether the first checkpoint is due.
     fn signals(&self) -> Signals {
         let stop = self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed));
         let due = !self.saved && self.started.elapsed() >= FIRST_CHECKPOINT;
         Signals { stop, overdue: due && self.checkpoints.is_some() }
     }
 
-    /// The learning rate of the latest step.
+    /// Returns the learning rate of the latest step.
     fn rate(&self) -> Result<f64> {
         let adam = self.phase.method.recipe.train.adam()?;
         Ok(adam.learning_rate * adam.schedule.factor(self.progress.steps - 1 - self.phase.first))
     }
 
-    /// The norm of the latest gradient, where gradients are clipped.
+    /// Returns the norm of the latest gradient, if gradients are clipped.
     fn gradient(&self, memory: &Memory) -> Result<Option<f64>> {
         let clips = self.phase.method.recipe.train.clip > 0.0;
         clips.then(|| Ok(memory.read_f64(GRADIENT)?[0])).transpose()
     }
 
-    /// The error of a loss that is not finite or has no bound.
+    /// Returns the error for a loss that is not finite or too large.
     fn diverged(&self, loss: f64, memory: &Memory) -> Result<CfoError> {
         let (step, recent) = (self.progress.steps, self.recent);
         let good = self.checkpoints.filter(|checkpoints| checkpoints.exist());

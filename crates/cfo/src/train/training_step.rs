@@ -1,4 +1,4 @@
-//! A training step with its data and memory: what `cfo train` runs, a dry run describes and `cfo bench` times.
+//! A training step with its data and memory, for `cfo train`, dry runs and `cfo bench`.
 
 use std::sync::Arc;
 
@@ -58,12 +58,12 @@ impl TrainingStep {
             .with_determinism(recipe.train.deterministic)
             .with_collective(collective());
         let (model, data, fingerprint) = TrainingData::load(phase, set, &mut memory, known)?;
-        // What was read in several passes must be one file's.
+        // The file must not have changed between the passes.
         Witness::new(recipe, set, &fingerprint).read(|| Ok(()))?;
         Self::build(model, data, memory, fingerprint)
     }
 
-    /// Builds the step of the next phase, which takes over the data in memory.
+    /// Builds the step of the next phase, with the data that are in memory.
     pub(super) fn followed_by(&mut self, phase: &Phase, set: &Trajectories) -> Result<Self> {
         let memory = self.memory.take(|name| self.data.is_kept(name));
         let (model, data) = self.data.again(phase, set, &memory, &self.model);
@@ -87,7 +87,7 @@ impl TrainingStep {
         self.memory.initialize(&self.graph, self.model.recipe.train.seed).map_err(refuse)
     }
 
-    /// The tensors that outlive the training: weights, averages and the optimiser's, without the data.
+    /// Returns the weights, their EMA and the optimiser's tensors, without the data.
     pub(crate) fn into_weights(self) -> Result<Memory> {
         weights::copied(&self.memory, &self.memory, |role| role.is_network() || role == Role::Optimizer)
     }
@@ -154,7 +154,7 @@ mod tests {
         Trajectories::new(description, (0..10).map(one).collect()).unwrap()
     }
 
-    /// Fine-tuning goes on with the values in memory, whatever has become of the set they came from.
+    /// Checks that fine-tuning uses the values in memory, even if the set has changed.
     #[test]
     fn a_later_part_of_a_training_reads_nothing_again() {
         let keys = ["operator.kind=mlp", "operator.hidden=[4]", "finetune.steps=1", "finetune.window=2"];

@@ -1,4 +1,4 @@
-//! Rollouts of held-out trajectories during a training: compiled once, read once more each time.
+//! Rollouts of validation trajectories during training; they are compiled once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,21 +13,21 @@ use crate::predict::{copy_weights, weights_for_rollouts};
 use crate::recipe::{Budget, Recipe, Solver};
 use crate::trajectories::Part;
 
-/// Numbers of validation trajectories that are in memory at a time, and as many predicted ones: batches that keep a GPU busy, and little beside
-/// the training data where there is none.
+/// Returns the largest number of values of validation trajectories in memory, and of their predictions: enough to keep a GPU busy, and few
+/// compared with the training data on a CPU.
 fn held(memory: &Memory) -> usize {
     if memory.is_asynchronous() { 1 << 26 } else { 1 << 23 }
 }
 
-/// Attempted steps that a rollout of a validation may always make: this many, and this many for each interval of its trajectory. Rollouts of trained
-/// networks take fewer than one for each interval.
+/// Number of attempted steps that a validation rollout may always make: a constant, and a number per interval. Rollouts of trained
+/// networks take less than one per interval.
 const ATTEMPTS: [u64; 2] = [500, 4];
 
-/// Forward passes that a training step costs for each sample of its batch.
+/// Cost of a training step for each sample of its batch, in forward passes.
 const FORWARD_PASSES: u64 = 3;
 
-/// The solver of a validation. A network that is stiff early in a training must not hold it up: an adaptive rollout ends where the validation would cost
-/// more than the training steps between two of them, and then counts as diverged.
+/// Returns the solver of a validation. An adaptive rollout ends, and counts as diverged, where a validation would cost more than the
+/// training steps between two of them. Networks that are stiff early in training therefore do not delay it.
 fn bounded(solver: Solver, recipe: &Recipe, part: &Part<'_>) -> Solver {
     let Budget::Adaptive(mut controller) = solver.budget else { return solver };
     let train = &recipe.train;
@@ -39,7 +39,7 @@ fn bounded(solver: Solver, recipe: &Recipe, part: &Part<'_>) -> Solver {
     Solver { budget: Budget::Adaptive(controller), ..solver }
 }
 
-/// How a training is validated.
+/// The validation of a training.
 pub(super) struct Validation<'a> {
     model: Arc<Model>,
     part: Part<'a>,
@@ -48,7 +48,7 @@ pub(super) struct Validation<'a> {
     compiled: Option<Compiled>,
 }
 
-/// The rollout, and the weights in its precision where that is another one than in training.
+/// The rollout, and the weights in its precision if that differs from the precision of training.
 struct Compiled {
     rollout: Rollout,
     rolled: Option<Memory>,
@@ -63,7 +63,7 @@ impl<'a> Validation<'a> {
         Ok(Self { model: Arc::clone(model), part, solver, evaluator, compiled: None })
     }
 
-    /// Mean relative L2 error of the rollouts; `None` without any or if it is interrupted, infinite if one diverges.
+    /// Returns the mean relative L2 error of the rollouts: `None` if there are none or they are interrupted, infinite if one diverges.
     pub(super) fn error(&mut self, memory: &mut Memory) -> Result<Option<f64>> {
         if self.part.is_empty() {
             return Ok(None);

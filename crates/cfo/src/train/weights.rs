@@ -1,4 +1,4 @@
-//! Where a training's first weights come from: a checkpoint of its own, another run, or chance.
+//! Weights that are kept, and the first weights of a training: those of a checkpoint or of another run.
 
 use std::path::Path;
 
@@ -12,24 +12,24 @@ use crate::ranks;
 use crate::run::Run;
 use crate::run::checkpoint::Checkpoints;
 
-/// Weights and averages of an earlier step than the last.
+/// The weights of an earlier step, and their EMA.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// The step.
     pub step: u32,
-    /// On the CPU, whose memory is not planned for each byte.
+    /// Memory of the CPU, so that none of a GPU is used.
     pub memory: Memory,
 }
 
 impl Kept {
-    /// Those that memory holds.
+    /// Copies the weights in memory.
     pub fn of(memory: &Memory, step: u32) -> Result<Self> {
         let mut kept = Memory::new(Device::Cpu, host_precision(memory))?;
         copy(memory, &mut kept, Role::is_network)?;
         Ok(Self { step, memory: kept })
     }
 
-    /// Those of a run's best checkpoint, if it is that of this step. Rank 0 alone has the folder and gives them to the others.
+    /// Reads the weights of a run's best checkpoint, if it is from this step. Rank 0 reads them and sends them to the others.
     pub fn best(
         checkpoints: Option<&Checkpoints>,
         step: u32,
@@ -44,20 +44,20 @@ impl Kept {
         let mut read = Memory::new(Device::Cpu, host_precision(memory))?;
         ranks::agree(found.map_or(Ok(()), |(of, state)| of.load("best", &state, &mut read, false)))?;
         if ranks::job().is_some() {
-            // Tensors of the right shapes, to be written over.
+            // Creates tensors of the right shapes, which are then overwritten.
             read.initialize(graph, seed)?;
             ranks::share_weights(graph, &mut read)?;
         }
         Ok(Some(Self::of(&read, step)?))
     }
 
-    /// The weights where the training ran.
+    /// Returns the weights on the training's device.
     pub fn beside(&self, memory: &Memory) -> Result<Memory> {
         copied(&self.memory, memory, Role::is_network)
     }
 }
 
-/// Double precision where a memory has it, else single.
+/// Returns double precision if the memory has it, else single.
 fn host_precision(memory: &Memory) -> Precision {
     if memory.precision() == Precision::F64 { Precision::F64 } else { Precision::F32 }
 }
@@ -83,8 +83,8 @@ fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool) -> Result
     Ok(())
 }
 
-/// Goes on from the weights of the stage before: those that it is evaluated by. Averages start from them, the optimiser knows nothing yet, and
-/// so many steps are made.
+/// Starts from the weights with which the previous phase is evaluated, after `made` steps. The EMA starts from them too; the optimiser
+/// starts anew.
 pub(super) fn carry(
     from: &Memory,
     model: &Model,
@@ -99,7 +99,7 @@ pub(super) fn carry(
     Ok(memory.insert_as(Role::Optimizer, COUNTER, Element::Index, Shape::scalar(), counted)?)
 }
 
-/// Starts from the weights of another run: those that it is evaluated by, of its best checkpoint if it has one.
+/// Starts from the weights with which another run is evaluated: those of its best checkpoint if it has one.
 ///
 /// # Errors
 /// If it cannot be read, or its weights have other names or shapes.

@@ -1,4 +1,4 @@
-//! Notices that the file that a training reads its batches from is changed.
+//! Detects changes of the file from which a training reads its batches.
 
 use cfo_data::DataError;
 use cfo_data::store::Stamp;
@@ -8,32 +8,32 @@ use crate::recipe::Recipe;
 use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
-/// Watches the file of a set. Its file system says cheaply whether it was touched; only then the values are read and hashed again.
+/// Detects changes of the file of a set. Values are hashed again only if the metadata of the file have changed.
 pub(super) struct Witness<'a> {
     recipe: &'a Recipe,
     set: &'a Trajectories,
-    /// Hash of the training data when they were first read.
+    /// Hash of the training data at the first reading.
     fingerprint: &'a str,
-    /// The stamp for which the values are known to be those.
+    /// The latest metadata for which the values have this hash.
     known: Option<Stamp>,
 }
 
 impl<'a> Witness<'a> {
-    /// From the moment when the set was opened.
+    /// Creates a witness with the metadata at the time when the set was opened.
     pub fn new(recipe: &'a Recipe, set: &'a Trajectories, fingerprint: &'a str) -> Self {
         let known = set.stamps().ok().flatten().map(|[first, _]| first);
         Self { recipe, set, fingerprint, known }
     }
 
-    /// The set.
+    /// Returns the set.
     pub fn set(&self) -> &'a Trajectories {
         self.set
     }
 
-    /// What some work read of the file. If the file was touched meanwhile and holds the same values, the work is done again.
+    /// Does work that reads the file. If the metadata changed meanwhile and the values did not, the work is repeated.
     ///
     /// # Errors
-    /// The work's own, or that the file holds other values now.
+    /// If the work fails, or the file has other values now.
     pub fn read<T>(&mut self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let found = work();
@@ -41,7 +41,7 @@ impl<'a> Witness<'a> {
             if Some(now) == self.known {
                 return found;
             }
-            // Files that are being written hold neither the old values nor readable ones.
+            // A file that is being written may be unreadable.
             if TrainingData::fingerprint(self.recipe, self.set).ok().as_deref() != Some(self.fingerprint) {
                 let path = self.set.path().map(Into::into).unwrap_or_default();
                 return Err(CfoError::Data(DataError::Changed { path }));

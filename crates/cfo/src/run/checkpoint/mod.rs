@@ -64,10 +64,10 @@ impl Checkpoints {
         }
     }
 
-    /// Removes all.
+    /// Removes all checkpoints.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If the disk has an error.
     pub(crate) fn clear(&self) -> Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -75,7 +75,7 @@ impl Checkpoints {
         }
     }
 
-    /// Refuses a checkpoint whose tensors, as read into memory, are not those that are needed.
+    /// Checks that the tensors of a checkpoint, as read into memory, include all that are needed.
     ///
     /// # Errors
     /// If one is missing or has another shape.
@@ -100,7 +100,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Returns the checkpoint that a name stands for: `latest` and `best` are links.
+    /// Returns the name of a checkpoint, after following the links `latest` and `best`.
     pub fn target(&self, name: &str) -> String {
         let link = fs::read_link(self.folder.join(name)).ok();
         link.and_then(|path| path.file_name()?.to_str().map(str::to_owned)).unwrap_or_else(|| name.to_owned())
@@ -221,7 +221,7 @@ impl Checkpoints {
         serde_json::from_value(sealed.state).map_err(|error| bad(&path, error))
     }
 
-    /// Reads a checkpoint's tensors into memory; the optimiser's only if asked.
+    /// Reads the tensors of a checkpoint into memory; those of the optimiser only if `optimizer` is set.
     ///
     /// # Errors
     /// If a file is missing, incomplete or changed since it was written.
@@ -233,7 +233,7 @@ impl Checkpoints {
             .try_for_each(|((path, bytes), role)| unpack(path, bytes, role, memory))
     }
 
-    /// Reads a checkpoint's tensor files; the optimiser's only if asked.
+    /// Reads the tensor files of a checkpoint; that of the optimiser only if `optimizer` is set.
     fn files(&self, name: &str, state: &State, optimizer: bool) -> Result<Vec<(PathBuf, Vec<u8>)>> {
         let mut files = Vec::new();
         for file in [WEIGHTS, OPTIMIZER].into_iter().take(if optimizer { 2 } else { 1 }) {
@@ -247,7 +247,7 @@ impl Checkpoints {
         Ok(files)
     }
 
-    /// Points a link at a checkpoint, in one step.
+    /// Points a link at a checkpoint atomically.
     fn point(&self, link: &str, name: &str) -> Result<()> {
         let temporary = self.folder.join(format!(".{link}.tmp"));
         let _ = fs::remove_file(&temporary);
@@ -256,7 +256,7 @@ impl Checkpoints {
         sync_folder(&self.folder)
     }
 
-    /// Removes checkpoints that no link points at, except the newest of them: if the latest is damaged, it is the one to go on from.
+    /// Removes checkpoints without a link, except the newest of them, from which a run can continue if the latest is damaged.
     fn prune(&self) -> Result<()> {
         let kept: Vec<PathBuf> =
             ["latest", "best"].iter().filter_map(|link| fs::read_link(self.folder.join(link)).ok()).collect();
@@ -268,7 +268,7 @@ impl Checkpoints {
     }
 }
 
-/// Reads a file of a checkpoint; one that is not there makes the checkpoint a damaged one.
+/// Reads a file of a checkpoint. If it is missing, the checkpoint is damaged.
 fn read(path: &Path) -> Result<Vec<u8>> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(bad(path, "the file is missing")),
@@ -280,7 +280,7 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of the training data, to notice that a run is resumed on other data.
+/// Returns the hash of the training data, to detect that a run is resumed on other data.
 pub(crate) fn fingerprint(parts: impl Iterator<Item = impl AsRef<[u8]>>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

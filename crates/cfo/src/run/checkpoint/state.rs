@@ -50,7 +50,7 @@ impl State {
         recipe
     }
 
-    /// Creates the state of a run at a step, without what its training found.
+    /// Creates the state of a run at a step, without the results of its training.
     pub fn of(model: &Model, step: u32) -> Self {
         Self {
             version: VERSION,
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// What `state.json` holds: the state as text, and the hash of that text.
+/// The content of `state.json`: the state and the hash of its text.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sealed {
     pub(super) sha256: String,

@@ -8,10 +8,10 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use super::{WEIGHTS, bad};
 use crate::error::Result;
 
-/// The key in a file of weights whose value names the averages among them, as a list in JSON.
+/// The key in a file of weights that lists the names of the EMA tensors, in JSON.
 const AVERAGES: &str = "averages";
 
-/// The names of the averages in a file of weights.
+/// Returns the names of the EMA tensors in a file of weights.
 fn averages(path: &Path, bytes: &[u8]) -> Result<Vec<String>> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| bad(path, error))?;
     let list = header.metadata().as_ref().and_then(|metadata| metadata.get(AVERAGES));
@@ -19,7 +19,7 @@ fn averages(path: &Path, bytes: &[u8]) -> Result<Vec<String>> {
     serde_json::from_str(list).map_err(|error| bad(path, error))
 }
 
-/// The tensors of some roles as the bytes of a file.
+/// Returns the tensors of some roles as the bytes of a file.
 pub(super) fn pack(memory: &Memory, chosen: fn(Role) -> bool) -> Result<Vec<u8>> {
     let mut tensors = Vec::new();
     for name in memory.names_where(chosen) {
@@ -44,7 +44,7 @@ pub(super) fn pack(memory: &Memory, chosen: fn(Role) -> bool) -> Result<Vec<u8>>
     safetensors::serialize(views, metadata).map_err(|error| bad(Path::new(WEIGHTS), error))
 }
 
-/// Reads the tensors of a file, whose role is the one given or, among weights, that of an average.
+/// Reads the tensors of a file with the given role. In a file of weights, EMA tensors have their own role.
 pub(super) fn unpack(path: &Path, bytes: &[u8], role: Role, memory: &mut Memory) -> Result<()> {
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| bad(path, error))?;
     let averages = if role == Role::Weight { averages(path, bytes)? } else { Vec::new() };

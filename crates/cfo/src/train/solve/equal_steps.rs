@@ -18,7 +18,7 @@ pub(in crate::train) fn loss_and_gradients(
     let parameters: Vec<Node> = graph.parameters().iter().map(|parameter| parameter.node).collect();
     let (mut loss, mut cotangent): (Option<Node>, Option<Node>) = (None, None);
     let mut gradients: Vec<Option<Node>> = vec![None; parameters.len()];
-    // A single step has nothing to gain from being computed again.
+    // A single step need not be computed again.
     let again = steps.len() > 1;
     let count = objective.through.steps();
     for (interval, steps) in steps.chunks_mut(count).enumerate().rev() {
@@ -52,7 +52,7 @@ pub(in crate::train) fn loss_and_gradients(
     Ok((loss.unwrap_or_else(|| graph.scalar(0.0)), gradients))
 }
 
-/// The sum of what is there.
+/// Appends the sum of the values that are present.
 fn added(graph: &mut Graph, a: Option<Node>, b: Option<Node>) -> Result<Option<Node>> {
     match (a, b) {
         (Some(a), Some(b)) => Ok(Some(graph.add(a, b)?)),

@@ -1,4 +1,4 @@
-//! What training through a solver runs on the device: drawing, one step forward, one step back, the loss, the optimiser.
+//! The graphs of training through a solver: drawing, one step forward, one step back, the loss, the optimiser.
 
 use cfo_engine::{Data, Element, Graph, Memory, Node, Precision, Role, Shape};
 
@@ -23,12 +23,12 @@ const CONDITIONS: &str = "solve.conditions";
 const TOLERANCE: &str = "solve.tolerance";
 const LOSS: &str = "solve.loss";
 
-/// The tensor of the snapshots after an interval.
+/// Returns the name of the tensor of the snapshots after an interval.
 pub(super) fn target(interval: usize) -> String {
     format!("solve.target.{interval}")
 }
 
-/// The tensor of a kept state.
+/// Returns the name of the tensor of a stored state.
 pub(super) fn slot(number: usize) -> String {
     format!("solve.slot.{number}")
 }
@@ -45,12 +45,12 @@ pub(super) struct Graphs<'a> {
 }
 
 impl Graphs<'_> {
-    /// Samples that this process draws.
+    /// Returns the number of samples that this process draws.
     pub(super) fn batch(&self) -> usize {
         self.data.share.samples().len()
     }
 
-    /// The graph of what all that follows reads: states, times and lengths `[batch]`.
+    /// Appends the inputs of all later graphs: states and times `[batch]`.
     fn point(&self, graph: &mut Graph) -> Result<Point> {
         let batch = self.batch();
         let time = graph.input(TIME, [batch])?;
@@ -79,7 +79,7 @@ impl Graphs<'_> {
         Ok(graph.parameters().iter().map(|of| (of.name.clone(), of.shape.clone())).collect())
     }
 
-    /// Puts the tensors that the programs share into memory.
+    /// Inserts the tensors that the programs share into memory.
     pub(super) fn insert(&self, memory: &mut Memory) -> Result<()> {
         let (batch, conditions) = (self.batch(), self.model.setting.conditions);
         let (intervals, field) = (self.through.window, Shape::from(self.model.batch_shape(batch)));
@@ -106,7 +106,7 @@ impl Graphs<'_> {
         Ok(())
     }
 
-    /// Draws a batch of windows and forgets what the step before left.
+    /// Returns the graph that draws a batch of windows and resets loss, cotangent and gradients.
     pub(super) fn draw(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let batch = drawn(&mut graph, self.model, self.data, &self.data.share.whole())?;
@@ -133,8 +133,8 @@ impl Graphs<'_> {
         Ok(graph)
     }
 
-    /// The slope at the start, and the norms by which the first step is chosen: of the state, of the slope, and of the slope's change
-    /// over a short step, relative to it.
+    /// Returns the graph of the slope at the start and of the norms that determine the first step: of the state, of the slope, and of the
+    /// slope's change over a short step, relative to it.
     pub(super) fn start(&self) -> Result<(Graph, Vec<Node>)> {
         let mut graph = Graph::new();
         let point = self.point(&mut graph)?;
@@ -146,7 +146,7 @@ impl Graphs<'_> {
         let f = graph.formula();
         let [of_state, of_slope] =
             [point.state, slope].map(|value| scaled_error(f, TOLERANCE, states, value));
-        // As in `cfo_numerics::ode::first_step`, which makes the choice: a hundredth of the time in which the state changes by itself.
+        // As in `cfo_numerics::ode::first_step`: a hundredth of the time over which the state changes by its own norm.
         let least = f.constant([1], vec![1e-5]);
         let longest = f.input(LENGTHS, [self.through.window, batch]).slice(0, 0, 1).reshape([batch]);
         let usual = of_state.minimum(of_slope).at_least(least);
@@ -162,8 +162,8 @@ impl Graphs<'_> {
         Ok((graph, vec![of_state, of_slope, rate]))
     }
 
-    /// One attempted step of every sample. Those whose error is within the tolerances move; returns the errors. Only the last
-    /// slope of a method whose last stage is the next step's first is carried over.
+    /// Returns the graph of an attempted step of every sample, and its errors. Samples whose error is within the tolerances move. The last
+    /// slope is carried over if it is the first slope of the next step.
     pub(super) fn attempt(&self, precision: Precision) -> Result<(Graph, Node)> {
         let mut graph = Graph::new();
         let (batch, tableau) = (self.batch(), self.through.tableau());
@@ -179,7 +179,7 @@ impl Graphs<'_> {
             self.model.moved(graph, &point.at(time, state))
         })?;
         let error = made.error(&mut graph, &tableau, TOLERANCE)?;
-        // The greatest number below 1: what the host accepts is what moves here.
+        // The largest number below 1, so that the device moves the samples that the host accepts.
         let below = match precision {
             Precision::F64 => 1.0 - f64::EPSILON / 2.0,
             _ => f64::from(1.0 - f32::EPSILON / 2.0),
@@ -194,7 +194,7 @@ impl Graphs<'_> {
         Ok((graph, error))
     }
 
-    /// The step that was accepted, once more: from the state at its start to that at its end.
+    /// Returns the graph that repeats an accepted step.
     pub(super) fn replay(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let (start, end) = self.accepted(&mut graph)?;
@@ -221,7 +221,7 @@ impl Graphs<'_> {
         Ok(graph)
     }
 
-    /// The mismatch of the states with the snapshots wanted, added to the loss, and its cotangent to that of what comes later.
+    /// Returns the graph that adds the mismatch of states and snapshots to the loss, and its cotangent to that of later intervals.
     pub(super) fn compare(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let shape = self.model.batch_shape(self.batch());
@@ -238,11 +238,11 @@ impl Graphs<'_> {
         Ok(graph)
     }
 
-    /// The optimiser's step by the gradients gathered. Its parameters and states are the training's.
+    /// Returns the graph of the optimiser's step with the accumulated gradients, and the loss.
     pub(super) fn update(&self) -> Result<(Graph, Node)> {
         let mut graph = Graph::new();
         let point = self.point(&mut graph)?;
-        // For the parameters; nothing of it runs.
+        // This defines the parameters; none of its operations run.
         self.model.moved(&mut graph, &point)?;
         let parameters: Vec<_> = graph.parameters().to_vec();
         let gradients = parameters.iter().map(|of| graph.input(&gradient(&of.name), of.shape.clone()));
@@ -261,7 +261,7 @@ impl Graphs<'_> {
     }
 }
 
-/// Puts a tensor of zeros into memory unless it is there.
+/// Inserts a tensor of zeros into memory unless it exists.
 pub(super) fn insert(memory: &mut Memory, name: &str, shape: Shape) -> Result<()> {
     if !memory.contains(name) {
         let zeros = vec![0.0; shape.len()];

@@ -1,7 +1,7 @@
-//! A training step through a solver that chooses its steps: forward as tolerances allow, then back through the accepted steps.
+//! A training step through a solver with adaptive steps: forward with tolerances, then back through the accepted steps.
 //!
-//! The gradient is that of the accepted steps at the lengths that they had (discretise, then optimise); the choice of the lengths is
-//! not differentiated. States at the start of steps are kept as [`Checkpoints`] says, in as many slots as the objective allows.
+//! The gradient is that of the accepted steps with their lengths (discretise, then optimise); the choice of the lengths is not
+//! differentiated. [`Checkpoints`] decides which states at the start of steps are stored.
 
 pub(super) mod equal_steps;
 mod graphs;
@@ -18,7 +18,7 @@ use crate::recipe::ThroughSolver;
 use crate::train::training_data::TrainingData;
 use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
 
-/// The graph that holds the parameters and the optimiser's tensors of a training through a solver, and the loss in it.
+/// Returns the graph with the parameters and the optimiser's tensors of a training through a solver, and its loss.
 pub(super) fn update(model: &Model, data: &TrainingData, through: ThroughSolver) -> Result<(Graph, Node)> {
     Graphs { model, data, through }.update()
 }
@@ -28,11 +28,11 @@ pub struct SolverStep {
     through: ThroughSolver,
     batch: usize,
     programs: Programs,
-    /// Bytes of one kept state.
+    /// Bytes of one stored state.
     state_bytes: usize,
-    /// Slots that are in memory so far.
+    /// Number of slots in memory.
     slots: usize,
-    /// What the latest step took.
+    /// Counts of the latest step.
     last: Counts,
 }
 
@@ -46,14 +46,14 @@ struct Programs {
     update: Program,
 }
 
-/// What a step of training took.
+/// Counts of the solver in a training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Steps that the solver attempted, for the whole batch at once.
+    /// Attempted steps, each for the whole batch.
     pub attempts: usize,
-    /// Steps that some sample made.
+    /// Steps that at least one sample accepted.
     pub accepted: usize,
-    /// Steps that were computed again on the way back because their state was not kept.
+    /// Steps that were computed again for the backward pass because their state was not stored.
     pub recomputed: usize,
 }
 
@@ -66,7 +66,7 @@ const ROUNDING: f64 = 1e-5;
 /// Smallest step, as a share of the interval. Single precision cannot resolve a shorter one.
 const LEAST: f64 = 1e-6;
 
-/// One sample of a batch. The time of its course begins at 0 in every interval.
+/// One sample of a batch. The time of its course starts at 0 in every interval.
 struct Sample {
     /// Time at the start of the interval.
     start: f64,
@@ -76,7 +76,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Moves on to the next interval.
+    /// Starts the next interval.
     fn enter(&mut self, interval: f64) {
         self.start += self.interval;
         self.interval = interval;
@@ -88,7 +88,7 @@ impl Sample {
         self.start + self.course.time()
     }
 
-    /// Length of the next attempt; 0 at the end of the interval.
+    /// Returns the length of the next attempt; 0 at the end of the interval.
     fn next_length(&self) -> f64 {
         self.course.next_length(self.interval)
     }
@@ -97,14 +97,14 @@ impl Sample {
 /// The accepted steps of a batch.
 #[derive(Default)]
 struct Tape {
-    /// Times and lengths of every sample's step; the length of one that was rejected or not made is 0.
+    /// Times and lengths of every sample's step; the length of a rejected step is 0.
     steps: Vec<(Vec<f64>, Vec<f64>)>,
     /// Steps until the end of each interval.
     ends: Vec<usize>,
 }
 
 impl SolverStep {
-    /// Compiles what a step runs.
+    /// Compiles the programs of a step.
     pub(super) fn compile(
         model: &Model,
         data: &TrainingData,
@@ -133,10 +133,10 @@ impl SolverStep {
         Ok(Self { through, batch, programs, state_bytes, slots: 0, last: Counts::default() })
     }
 
-    /// One step of training.
+    /// Runs one training step.
     ///
     /// # Errors
-    /// If the device fails, or the solver comes to no end.
+    /// If the device fails, or the solver exceeds its number of steps.
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.last = Counts::default();
         self.programs.draw.run(memory)?;
@@ -147,7 +147,7 @@ impl SolverStep {
         Ok(self.programs.update.run(memory)?)
     }
 
-    /// What this process found of the way forward, unless that of another rank comes to no end: then none goes on.
+    /// Returns the result of the forward pass, or an error if the solver of any rank failed.
     fn arrived(&self, memory: &Memory, tape: Result<Tape>) -> Result<Tape> {
         let Some(ranks) = job() else { return tape };
         let ended = matches!(tape, Err(CfoError::Diverged { .. }));
@@ -157,7 +157,7 @@ impl SolverStep {
         }
     }
 
-    /// What the latest step took.
+    /// Returns the counts of the latest step.
     pub fn counts(&self) -> Counts {
         self.last
     }
@@ -217,7 +217,7 @@ impl SolverStep {
         Ok(tape)
     }
 
-    /// Every sample at its start, with its first step.
+    /// Creates the samples at the start of their windows, with the length of their first step.
     fn samples(&mut self, memory: &mut Memory, lengths: &[f64]) -> Result<Vec<Sample>> {
         let (controller, order) = (self.through.solver.controller(), self.through.tableau().error_order);
         let starts = memory.read_f64(TIME)?;
@@ -234,7 +234,7 @@ impl SolverStep {
         Ok((0..self.batch).map(sample).collect())
     }
 
-    /// One attempt of every sample; returns the times and the lengths of those that moved.
+    /// Attempts a step of every sample. Returns the times, and the lengths of accepted steps.
     fn attempt(
         &mut self,
         memory: &mut Memory,
@@ -254,7 +254,7 @@ impl SolverStep {
         Ok((times, lengths))
     }
 
-    /// Goes back from the last snapshot to the first.
+    /// Runs the backward pass, from the last snapshot to the first.
     fn backward(&mut self, memory: &mut Memory, tape: &Tape, mut checkpoints: Checkpoints) -> Result<()> {
         for (interval, &end) in tape.ends.iter().enumerate().rev() {
             memory.copy(&target(interval), WANTED)?;
@@ -270,7 +270,7 @@ impl SolverStep {
         Ok(())
     }
 
-    /// Puts the state at the start of a step where programs read it.
+    /// Restores the state at the start of a step.
     fn recall(&mut self, memory: &mut Memory, tape: &Tape, recall: Recall, wanted: usize) -> Result<()> {
         memory.copy(&slot(recall.slot), STATE)?;
         for step in recall.step..wanted {
@@ -285,7 +285,7 @@ impl SolverStep {
         Ok(())
     }
 
-    /// Copies the state into a slot, which is made when it is first used.
+    /// Copies the state into a slot, which is created at its first use.
     fn keep(&mut self, memory: &mut Memory, number: usize) -> Result<()> {
         while self.slots <= number {
             let shape = memory.value_type(STATE)?.shape.clone();
@@ -295,7 +295,7 @@ impl SolverStep {
         Ok(memory.copy(STATE, &slot(number))?)
     }
 
-    /// The network has become so steep that no step is short enough.
+    /// Returns the error for a field that is too steep for any step.
     fn no_end<T>(&self, memory: &Memory) -> Result<T> {
         let step = memory.read_index("train.step")?[0] + 1;
         let seen = Divergence { after: step - 1, no_step: true, ..Divergence::default() };
@@ -303,13 +303,13 @@ impl SolverStep {
     }
 }
 
-/// The lengths of the next attempt; `None` if all samples have arrived.
+/// Returns the lengths of the next attempt; `None` if all samples are at the end of the interval.
 fn next_lengths(samples: &[Sample]) -> Option<Vec<f64>> {
     let lengths: Vec<f64> = samples.iter().map(Sample::next_length).collect();
     lengths.iter().any(|&length| length > 0.0).then_some(lengths)
 }
 
-/// Writes where every sample's step begins and how long it is.
+/// Writes the time and the length of every sample's step.
 fn place(memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
     memory.write(TIME, Data::F64(times))?;
     Ok(memory.write(LENGTH, Data::F64(lengths))?)
