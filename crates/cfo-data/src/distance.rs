@@ -1,7 +1,7 @@
 //! Similarity of names.
 
 /// Returns the edit distance of two words.
-pub(crate) fn distance(one: &str, other: &str) -> usize {
+pub fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, letter) in one.chars().enumerate() {

@@ -20,6 +20,7 @@ mod time_dependence;
 mod trajectory;
 
 pub use changes::ChangeProducts;
+pub use distance::distance;
 pub use error::DataError;
 pub use noise::{ChannelNoise, NoiseEstimator, mean_interval, noise_of_file};
 pub use normalize::{Normalization, Statistics, scale, unscale};

@@ -1,15 +1,14 @@
 //! The error type of this crate.
 
 mod divergence;
-mod nearest;
 
 use std::path::PathBuf;
 
+use cfo_data::distance;
 use cfo_data::simulate::SimulationError;
 use cfo_engine::EngineError;
 
 pub use divergence::{BatchSize, Divergence, Halt};
-pub(crate) use nearest::{near, nearest};
 
 /// The error of this crate's functions.
 ///
@@ -315,6 +314,16 @@ fn key_hint(key: &str) -> String {
         }
         key => format!("change `{key}` in the recipe; `docs/reference/recipe.md` lists all keys"),
     }
+}
+
+/// Returns the known word with the fewest edits, if at most half of the letters differ.
+pub(crate) fn near<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    nearest(found, known).filter(|word| 2 * distance(found, word) <= found.len())
+}
+
+/// Returns the known word with the fewest edits.
+pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    known.iter().copied().min_by_key(|word| distance(found, word))
 }
 
 /// The result of this crate's functions.
