@@ -171,7 +171,7 @@ impl PythonModel {
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let states = self.relative(&states)?;
         let found = task::at_once(py, || {
-            Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity_each(&states, &times)?)
+            Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity(&states, &times)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
     }
@@ -189,7 +189,7 @@ impl PythonModel {
         let (states, vectors) = (self.relative(&states)?, vectors.as_slice()?);
         let found = task::at_once(py, || {
             let trained = self.on_grid(&shape)?.with_parameters(&conditions);
-            Ok(trained.vector_jacobian_each(&states, &times, vectors)?)
+            Ok(trained.vector_jacobian(&states, &times, vectors)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
     }

@@ -77,7 +77,7 @@ fn velocities_are_slopes_by_the_users_time() {
     let fine = trained.with_solver(Solver { budget: Budget::StepAtMost(1e-5), ..Solver::rk4() });
     for time in [START - 0.01, START, START + 0.02, START + 0.5, START + 1.2] {
         assert!((scaling.restore_time(scaling.time(time)) - time).abs() < 1e-12);
-        let velocity = trained.velocity(&state, time).unwrap();
+        let velocity = trained.velocity(&state, &[time]).unwrap();
         let step = 1e-4;
         let near = fine.predict(&state, time, &[time - step, time + step]).unwrap();
         for i in 0..2 {

@@ -165,7 +165,7 @@ fn planes_are_learnt_and_velocities_come_back() {
     assert!(5.0 * error < still, "relative L2 {error}; of a constant prediction {still}");
 
     let state = &data.trajectories[1].values[..128];
-    let velocity = trained.velocity(state, 0.3).unwrap();
+    let velocity = trained.velocity(state, &[0.3]).unwrap();
     let step = 1e-3_f32;
     let moved: Vec<f32> = state.iter().zip(&velocity).map(|(u, v)| u + step * v).collect();
     let found = trained.predict(state, 0.3, &[0.3 + f64::from(step)]).unwrap();
@@ -174,11 +174,11 @@ fn planes_are_learnt_and_velocities_come_back() {
         assert!((moved - found).abs() < 2e-4, "{moved} {found}");
     }
     let vector: Vec<f32> = (0..128).map(|i| (i as f32 * 0.7).sin()).collect();
-    let product = trained.vector_jacobian(state, 0.3, &vector).unwrap();
+    let product = trained.vector_jacobian(state, &[0.3], &vector).unwrap();
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
     let shifted = |sign: f32| -> Vec<f32> {
         let moved = state.iter().zip(&vector).map(|(u, w)| u + sign * 1e-2 * w).collect::<Vec<f32>>();
-        trained.velocity(&moved, 0.3).unwrap()
+        trained.velocity(&moved, &[0.3]).unwrap()
     };
     let difference = (dot(&vector, &shifted(1.0)) - dot(&vector, &shifted(-1.0))) / 2e-2;
     let exact = dot(&product, &vector);

@@ -242,7 +242,7 @@ fn the_learned_field_and_its_derivative_are_functions() {
     let trained = training.fit(&data).unwrap();
     let state = [1.5_f32, -2.0, 21.0];
     let time = 0.13;
-    let velocity = trained.velocity(&state, time).unwrap();
+    let velocity = trained.velocity(&state, &[time]).unwrap();
     let step = 1e-3;
     let near = trained.predict(&state, time, &[time - step, time + step]).unwrap();
     for i in 0..3 {
@@ -254,12 +254,12 @@ fn the_learned_field_and_its_derivative_are_functions() {
         );
     }
     let vector = [0.3_f32, -1.0, 0.7];
-    let product = trained.vector_jacobian(&state, time, &vector).unwrap();
+    let product = trained.vector_jacobian(&state, &[time], &vector).unwrap();
     for j in 0..3 {
         let moved = |by: f32| {
             let mut there = state;
             there[j] += by;
-            let found = trained.velocity(&there, time).unwrap();
+            let found = trained.velocity(&there, &[time]).unwrap();
             found.iter().zip(vector).map(|(v, w)| f64::from(v * w)).sum::<f64>()
         };
         let difference = (moved(0.05) - moved(-0.05)) / 0.1;
@@ -268,19 +268,19 @@ fn the_learned_field_and_its_derivative_are_functions() {
         assert!(error < 0.01 * f64::from(size) + 1e-3, "{j}: {difference} {product:?}");
     }
     let twice: Vec<f32> = state.into_iter().chain(state).collect();
-    assert_eq!(trained.velocity(&twice, time).unwrap(), [velocity.clone(), velocity].concat());
-    assert!(trained.vector_jacobian(&state, time, &vector[..2]).is_err());
+    assert_eq!(trained.velocity(&twice, &[time]).unwrap(), [velocity.clone(), velocity].concat());
+    assert!(trained.vector_jacobian(&state, &[time], &vector[..2]).is_err());
     // Each state has another time, in a batch whose size is not a power of two.
     let times = [0.01, 0.05, 0.17];
-    let each = trained.velocity_each(&state.repeat(3), &times).unwrap();
-    let alone: Vec<f32> = times.iter().flat_map(|&time| trained.velocity(&state, time).unwrap()).collect();
+    let each = trained.velocity(&state.repeat(3), &times).unwrap();
+    let alone: Vec<f32> = times.iter().flat_map(|&time| trained.velocity(&state, &[time]).unwrap()).collect();
     // A product of several rows has other rounding errors than that of one.
     let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()));
     assert!(near(&each, &alone), "{each:?} {alone:?}");
-    let product = trained.vector_jacobian_each(&state.repeat(3), &times, &vector.repeat(3)).unwrap();
-    let alone = times.iter().flat_map(|&time| trained.vector_jacobian(&state, time, &vector).unwrap());
+    let product = trained.vector_jacobian(&state.repeat(3), &times, &vector.repeat(3)).unwrap();
+    let alone = times.iter().flat_map(|&time| trained.vector_jacobian(&state, &[time], &vector).unwrap());
     assert!(near(&product, &alone.collect::<Vec<f32>>()));
-    assert!(trained.velocity_each(&state.repeat(3), &times[..2]).is_err());
+    assert!(trained.velocity(&state.repeat(3), &times[..2]).is_err());
 }
 
 /// Checks that threads can share a model.

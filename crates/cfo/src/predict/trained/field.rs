@@ -1,5 +1,6 @@
 //! The learned velocity as a function, and its vector-Jacobian products.
 
+use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
 
 use super::Trained;
@@ -43,20 +44,12 @@ impl Field {
 }
 
 impl Trained {
-    /// Returns the learned right-hand side f at one or several states and a time, in the user's units. States are relative to the model's
-    /// offset, as for [`Trained::predict`].
+    /// Returns the learned right-hand side f at one or several states, in the user's units. There is one time for all states, or one per
+    /// state. States are relative to the model's offset, as for [`Trained::predict`].
     ///
     /// # Errors
-    /// If the states do not fit the model, or the model predicts by fixed steps and has no velocity.
-    pub fn velocity(&self, states: &[f32], time: f64) -> Result<Vec<f32>> {
-        self.in_field(states, &[time], None)
-    }
-
-    /// Returns the learned right-hand side at several states, each at its own time.
-    ///
-    /// # Errors
-    /// As [`Trained::velocity`], or if there is not one time for each state.
-    pub fn velocity_each(&self, states: &[f32], times: &[f64]) -> Result<Vec<f32>> {
+    /// If the states or the times do not fit, or the model predicts by fixed steps and has no velocity.
+    pub fn velocity(&self, states: &[f32], times: &[f64]) -> Result<Vec<f32>> {
         self.in_field(states, times, None)
     }
 
@@ -64,15 +57,7 @@ impl Trained {
     ///
     /// # Errors
     /// As [`Trained::velocity`], or if the number of vectors is not that of the states.
-    pub fn vector_jacobian(&self, states: &[f32], time: f64, vectors: &[f32]) -> Result<Vec<f32>> {
-        self.vector_jacobian_each(states, &[time], vectors)
-    }
-
-    /// Returns vector-Jacobian products at several states, each at its own time.
-    ///
-    /// # Errors
-    /// As [`Trained::vector_jacobian`], or if there is not one time for each state.
-    pub fn vector_jacobian_each(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
+    pub fn vector_jacobian(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
         if vectors.len() != states.len() {
             return Err(CfoError::BadData {
                 problem: format!(
@@ -142,40 +127,35 @@ impl Trained {
         // The unit of normalised velocity is one deviation per unit of the network's time.
         let size = normalized.len() / count;
         let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
-        let shape = model.shape();
-        let latent = model.latent().map(|latent| (latent, [shape.height, shape.width, shape.channels]));
+        let FieldShape { height, width, channels, .. } = model.shape();
+        let sides = [height, width, channels];
+        let decoded = |mut values: Vec<f32>| {
+            if let Some(latent) = model.latent() {
+                latent.decode(sides, &mut values);
+            }
+            values
+        };
         let deviations = || scaling.deviation.iter().cycle();
         let Some(vectors) = vectors else {
             field.velocity.run(memory)?;
             let found = field.velocity.output_f64(0)?;
             let found = found.iter().zip(deviations()).take(states.len()).enumerate();
-            let mut velocity: Vec<f32> =
-                found.map(|(i, (v, deviation))| (v * deviation * rates[i / size]) as f32).collect();
-            if let Some((latent, field)) = latent {
-                latent.decode(field, &mut velocity);
-            }
-            return Ok(velocity);
+            let velocity = found.map(|(i, (v, deviation))| (v * deviation * rates[i / size]) as f32);
+            return Ok(decoded(velocity.collect()));
         };
         // The transform is orthogonal, so vectors are transformed as values are.
         let mut vectors = vectors.to_vec();
-        if let Some((latent, field)) = latent {
-            latent.encode(field, &mut vectors);
+        if let Some(latent) = model.latent() {
+            latent.encode(sides, &mut vectors);
         }
-        let scaled = vectors
-            .iter()
-            .zip(deviations())
-            .enumerate()
-            .map(|(i, (&w, deviation))| f64::from(w) * deviation * rates[i / size]);
-        let mut scaled: Vec<f64> = scaled.collect();
+        let scaled = vectors.iter().zip(deviations()).enumerate();
+        let mut scaled: Vec<f64> =
+            scaled.map(|(i, (&w, deviation))| f64::from(w) * deviation * rates[i / size]).collect();
         scaled.resize(normalized.len(), 0.0);
         memory.write(&name(count, "vector"), Data::F64(&scaled))?;
         field.vector_jacobian.run(memory)?;
         let found = field.vector_jacobian.output_f64(0)?;
         let found = found.iter().zip(deviations()).take(states.len());
-        let mut product: Vec<f32> = found.map(|(g, deviation)| (g / deviation) as f32).collect();
-        if let Some((latent, field)) = latent {
-            latent.decode(field, &mut product);
-        }
-        Ok(product)
+        Ok(decoded(found.map(|(g, deviation)| (g / deviation) as f32).collect()))
     }
 }
