@@ -1,13 +1,10 @@
 //! Generation of whole trajectories from noise: a flow over its own time, from 0 to 1, and the outputs interpolated at its end.
 
-use std::sync::Arc;
+use cfo_engine::{Data, Memory, Program};
 
-use cfo_engine::{Data, Graph, Memory, Program};
-
-use super::graph::{Names, append_frame, append_noise};
+use super::graph::Graphs;
 use super::{Budget, Part, Rollout};
 use crate::error::Result;
-use crate::model::Model;
 
 /// Number of steps of a flow by default.
 pub(super) const STEPS: usize = 20;
@@ -20,18 +17,9 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    pub(super) fn new(
-        model: &Arc<Model>,
-        memory: &Memory,
-        names: &Names,
-        (batch, frames): (usize, usize),
-    ) -> Result<Self> {
-        let mut graph = Graph::new();
-        append_noise(model, &mut graph, batch)?;
-        let noise = Program::compile(&graph, &[], memory)?;
-        let mut graph = Graph::new();
-        append_frame(model, &mut graph, names, batch)?;
-        let frame = Program::compile(&graph, &[], memory)?;
+    pub(super) fn new(graphs: &Graphs<'_>, memory: &Memory, frames: usize) -> Result<Self> {
+        let noise = graphs.compile(memory, "", Graphs::noise)?;
+        let frame = graphs.compile(memory, "", Graphs::frame)?;
         Ok(Self { noise, frame, frames })
     }
 }

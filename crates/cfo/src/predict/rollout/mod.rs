@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cfo_engine::{Data, Drain, Graph, Memory, Program};
+use cfo_engine::{Data, Drain, Memory, Program};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
@@ -22,7 +22,7 @@ use crate::model::Model;
 use crate::objective::MotionKind;
 use excursion::Bounds;
 use generate::Generator;
-use graph::{Names, append_commit, append_dense, append_slope, append_step, insert_tensors, keeps_slope};
+use graph::{Graphs, Names};
 use part::{Found, Part};
 use schedule::{Cut, Schedule, Step};
 
@@ -74,37 +74,17 @@ impl Rollout {
         prefix: &str,
     ) -> Result<Self> {
         let names = Names::new(batch, tableau.stages());
-        let shape = model.batch_shape(batch);
         let motion = model.motion().kind();
-        insert_tensors(model, memory, &names, &tableau, batch)?;
-        let mut graph = Graph::with_prefix(prefix);
-        let outputs = append_step(model, &mut graph, &names, batch, &tableau)?;
-        let step = Program::compile(&graph, &outputs, memory)?;
-        let keeps_slope = keeps_slope(model, &tableau);
-        let slope = match keeps_slope {
-            false => None,
-            true => {
-                let mut graph = Graph::with_prefix(prefix);
-                append_slope(model, &mut graph, &names, batch)?;
-                Some(Program::compile(&graph, &[], memory)?)
-            }
-        };
-        let mut graph = Graph::new();
-        append_commit(model, &mut graph, &names, batch, keeps_slope)?;
-        let commit = Program::compile(&graph, &[], memory)?;
-        let dense = match motion {
-            MotionKind::Step | MotionKind::Trajectory { .. } => None,
-            MotionKind::Velocity => {
-                let mut graph = Graph::new();
-                append_dense(model, &mut graph, &names, shape, &tableau)?;
-                Some(Program::compile(&graph, &[], memory)?)
-            }
-        };
-        let generator = match motion {
-            MotionKind::Trajectory { frames } => {
-                Some(Generator::new(model, memory, &names, (batch, frames))?)
-            }
-            MotionKind::Velocity | MotionKind::Step => None,
+        let graphs = Graphs { model, names: &names, tableau: &tableau, batch };
+        graphs.insert_tensors(memory)?;
+        let step = graphs.compile(memory, prefix, Graphs::step)?;
+        let slope =
+            graphs.keeps_slope().then(|| graphs.compile(memory, prefix, Graphs::slope)).transpose()?;
+        let commit = graphs.compile(memory, "", Graphs::commit)?;
+        let (dense, generator) = match motion {
+            MotionKind::Step => (None, None),
+            MotionKind::Velocity => (Some(graphs.compile(memory, "", Graphs::dense)?), None),
+            MotionKind::Trajectory { frames } => (None, Some(Generator::new(&graphs, memory, frames)?)),
         };
         let drain = Drain::new(memory, &names.output)?;
         let (bounds, seed) = (Arc::new(Bounds::new(&model.scaling)), model.recipe.evaluate.seed);
@@ -278,16 +258,11 @@ impl Rollout {
     /// Moves the trajectories marked with 1 to the end of the last step. Those that ended early become 0, so that their values cannot
     /// affect other trajectories of the batch.
     fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[f32]) -> Result<()> {
-        let keep: Vec<f32> = accept
-            .iter()
-            .enumerate()
-            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { 1.0 - accept })
-            .collect();
-        let accept: Vec<f32> = accept
-            .iter()
-            .enumerate()
-            .map(|(i, &accept)| if part.is_halted(i) { 0.0 } else { accept })
-            .collect();
+        let shares = accept.iter().enumerate().map(|(i, &accept)| match part.is_halted(i) {
+            true => (0.0, 0.0),
+            false => (accept, 1.0 - accept),
+        });
+        let (accept, keep): (Vec<f32>, Vec<f32>) = shares.unzip();
         memory.write(&self.names.accept, Data::F32(&accept))?;
         memory.write(&self.names.keep, Data::F32(&keep))?;
         Ok(self.commit.run(memory)?)
