@@ -27,7 +27,7 @@ use legs::Legs;
 pub use load::Loader;
 pub use shorter_steps::ShorterSteps;
 pub use solution::Solution;
-use weights::Weights;
+use weights::{Weights, reused};
 pub(crate) use weights::{copy_weights, for_rollouts as weights_for_rollouts};
 
 /// Number of values of true snapshots that an evaluation holds in memory: enough trajectories to occupy many cores and a GPU.
@@ -143,15 +143,9 @@ impl Trained {
         }
         let model = Arc::new(self.model.on_grid(shape)?);
         let mut grids = self.grids.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match grids.iter().position(|(known, _)| *known == shape) {
-            Some(place) => grids.remove(place),
-            None => (shape, Arc::new(Mutex::new(self.lock().copied(&model)?))),
-        };
-        if grids.len() == MOST_GRIDS {
-            grids.remove(0);
-        }
-        let weights = Arc::clone(&known.1);
-        grids.push(known);
+        let create = || Ok((shape, Arc::new(Mutex::new(self.lock().copied(&model)?))));
+        let (_, weights) = reused(&mut grids, MOST_GRIDS, |(known, _)| *known == shape, create)?;
+        let weights = Arc::clone(weights);
         Ok(Self { model, weights, ..self.clone() })
     }
 
@@ -311,6 +305,7 @@ impl Trained {
     pub fn history(&self) -> &[StepReport] {
         &self.progress.history
     }
+
     /// Returns the precision of rollouts.
     pub fn precision(&self) -> Precision {
         self.lock().memory().precision()

@@ -76,37 +76,40 @@ impl Weights {
         let fits =
             |rollout: &Rollout| rollout.tableau() == tableau && (count..2 * count).contains(&rollout.batch());
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
-        let mut rollout = match self.rollouts.iter().position(fits) {
-            Some(place) => self.rollouts.remove(place),
-            None => {
-                // Few programs are compiled, whatever numbers are requested.
-                let count = if self.rollouts.len() < FREE { count } else { count.next_power_of_two() };
-                Rollout::new(model, memory, count, tableau, model.weight_prefix())?
-            }
-        };
+        // Few programs are compiled, whatever numbers are requested.
+        let rounded = if self.rollouts.len() < FREE { count } else { count.next_power_of_two() };
+        let create = || Rollout::new(model, memory, rounded, tableau, model.weight_prefix());
+        let rollout = reused(&mut self.rollouts, KEPT, fits, create)?;
         rollout.set_seed(model.recipe.evaluate.seed);
-        Ok((last_of(&mut self.rollouts, rollout), memory))
+        Ok((rollout, memory))
     }
 
     /// Returns the velocity for a batch size, and its memory.
     pub(super) fn field(&mut self, model: &Model, count: usize) -> Result<(&mut Field, &mut Memory)> {
         let memory = self.rolled.as_mut().unwrap_or(&mut self.trained);
-        let field = match self.fields.iter().position(|field| field.batch() == count) {
-            Some(place) => self.fields.remove(place),
-            None => Field::new(model, memory, count)?,
-        };
-        Ok((last_of(&mut self.fields, field), memory))
+        let fits = |field: &Field| field.batch() == count;
+        let field = reused(&mut self.fields, KEPT, fits, || Field::new(model, memory, count))?;
+        Ok((field, memory))
     }
 }
 
-/// Moves the used entry to the end, and removes the least recently used one if there are too many.
-fn last_of<T>(kept: &mut Vec<T>, used: T) -> &mut T {
-    if kept.len() == KEPT {
+/// Returns the entry that fits, or creates it. It becomes the last one; the least recently used one is removed if there are `most`.
+pub(super) fn reused<T>(
+    kept: &mut Vec<T>,
+    most: usize,
+    fits: impl Fn(&T) -> bool,
+    create: impl FnOnce() -> Result<T>,
+) -> Result<&mut T> {
+    let used = match kept.iter().position(fits) {
+        Some(place) => kept.remove(place),
+        None => create()?,
+    };
+    if kept.len() == most {
         kept.remove(0);
     }
     kept.push(used);
     let last = kept.len() - 1;
-    &mut kept[last]
+    Ok(&mut kept[last])
 }
 
 impl fmt::Debug for Weights {
