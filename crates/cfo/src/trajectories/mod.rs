@@ -13,7 +13,6 @@ use std::sync::atomic::AtomicBool;
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::{Stamp, TrajectoryFile};
 use cfo_data::{Description, Offset, Split, Trajectory, TrajectoryError};
-use rayon::prelude::*;
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
@@ -164,8 +163,9 @@ impl Trajectories {
     pub fn load(&mut self, parts: &[Split]) -> Result<()> {
         let missing: Vec<usize> =
             (0..self.splits.len()).filter(|&i| parts.contains(&self.splits[i]) && self.is_left(i)).collect();
-        for (i, trajectory) in missing.iter().zip(self.read_trajectories(&missing)?) {
-            self.trajectories[*i] = trajectory;
+        let read: Vec<Trajectory> = self.chosen(&missing).read()?.into_iter().map(Cow::into_owned).collect();
+        for (i, trajectory) in missing.into_iter().zip(read) {
+            self.trajectories[i] = trajectory;
         }
         Ok(())
     }
@@ -182,15 +182,6 @@ impl Trajectories {
         let frames: Vec<usize> = (0..trajectory.times.len()).collect();
         trajectory.values = self.frames(index, &frames)?;
         Ok(Cow::Owned(trajectory))
-    }
-
-    /// Returns some trajectories with their values, copied or read. The set is unchanged.
-    fn read_trajectories(&self, chosen: &[usize]) -> Result<Vec<Trajectory>> {
-        let whole = |&i: &usize| self.trajectory(i).map(Cow::into_owned);
-        match self.is_sequential() {
-            true => chosen.iter().map(whole).collect(),
-            false => chosen.par_iter().map(whole).collect(),
-        }
     }
 
     /// Returns whether values stay in a file.
