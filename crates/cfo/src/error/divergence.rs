@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Growth at which the learning rate is the likely cause: of the loss over its lowest value, or of the gradient over the previous one.
 const GROWN: f64 = 10.0;
 /// A learning rate above this ruins any network in one step, because Adam changes every weight by about the learning rate per step.
@@ -154,7 +156,7 @@ impl fmt::Display for Divergence {
 }
 
 /// The reason why an integration ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Halt {
     /// The state or its velocity is no longer a finite number.
     NotFinite,

@@ -44,11 +44,9 @@ impl<'a> Comparison<'a> {
     pub(super) fn add(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction, seconds: f64) {
         self.seconds += seconds;
         self.evaluations = self.evaluations.max(found.evaluations);
-        let numbered = |one: &Divergence| Divergence { trajectory: trajectories[one.trajectory].0, ..*one };
-        self.diverged.extend(found.diverged.iter().map(numbered));
-        let numbered =
-            |one: &Excursion| Excursion { trajectory: trajectories[one.trajectory].0, ..one.clone() };
-        self.excursions.extend(found.excursions.iter().map(numbered));
+        let number = |place: usize| trajectories[place].0;
+        self.diverged.extend(found.diverged.iter().map(|one| one.numbered(number)));
+        self.excursions.extend(found.excursions.iter().map(|one| one.numbered(number)));
         let judged: Vec<(Judged, Option<Sums>)> =
             (0..trajectories.len()).into_par_iter().map(|i| self.judge(trajectories[i], found, i)).collect();
         for (i, (judged, sums)) in judged.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::comparison::{Comparison, Judged};
 use crate::error::Result;
 use crate::predict::metrics::Sums;
-use crate::predict::rollout::{Divergence, Excursion, Halt, Prediction};
+use crate::predict::rollout::{Divergence, Excursion, Prediction};
 use crate::ranks::from_all;
 
 /// The evaluation of a rank as it is sent. Floating-point numbers are stored as their bits, because the text format has no NaN or infinity.
@@ -14,12 +14,12 @@ use crate::ranks::from_all;
 struct Found {
     judged: Vec<Seen>,
     sums: Option<Vec<u64>>,
-    diverged: Vec<(usize, u64, u8)>,
-    /// Finite numbers, which the text format preserves exactly.
+    /// Times and states are finite numbers, which the text format preserves exactly.
+    diverged: Vec<Divergence>,
     excursions: Vec<Excursion>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,
-    seconds: u64,
+    seconds: f64,
 }
 
 /// The errors of a trajectory: its index, its error, its times and the error at each.
@@ -33,36 +33,23 @@ fn numbers(bits: &[u64]) -> Vec<f64> {
     bits.iter().map(|&bits| f64::from_bits(bits)).collect()
 }
 
-/// The order in which the reasons of early ends are numbered.
-const HALTS: [Halt; 3] = [Halt::NotFinite, Halt::StepTooSmall, Halt::TooManySteps];
-
 impl Comparison<'_> {
     /// Adds the evaluations of all other ranks.
     ///
     /// # Errors
     /// If it cannot be read.
     pub(super) fn join(&mut self, strangers: &mut Vec<(usize, String)>) -> Result<()> {
-        let halt = |halt: Halt| HALTS.iter().position(|&one| one == halt).unwrap_or(0) as u8;
+        let seen =
+            |one: Judged| (one.index, one.error.map(f64::to_bits), bits(&one.times), bits(&one.course));
         let own = Found {
-            judged: self
-                .judged
-                .iter()
-                .map(|one| (one.index, one.error.map(f64::to_bits), bits(&one.times), bits(&one.course)))
-                .collect(),
+            judged: self.judged.drain(..).map(seen).collect(),
             sums: self.sums.as_ref().map(|sums| bits(&sums.to_numbers())),
-            diverged: self
-                .diverged
-                .iter()
-                .map(|one| (one.trajectory, one.time.to_bits(), halt(one.halt)))
-                .collect(),
+            diverged: std::mem::take(&mut self.diverged),
             excursions: std::mem::take(&mut self.excursions),
             strangers: std::mem::take(strangers),
             evaluations: self.evaluations,
-            seconds: self.seconds.to_bits(),
+            seconds: std::mem::take(&mut self.seconds),
         };
-        self.judged.clear();
-        self.diverged.clear();
-        self.seconds = 0.0;
         let mut sums = self.sums.is_some().then(|| Sums::new(self.model));
         for found in from_all(&own)? {
             self.judged.extend(found.judged.into_iter().map(|(index, error, times, course)| Judged {
@@ -74,15 +61,11 @@ impl Comparison<'_> {
             if let (Some(sums), Some(more)) = (&mut sums, &found.sums) {
                 sums.merge_numbers(&numbers(more));
             }
-            self.diverged.extend(found.diverged.into_iter().map(|(trajectory, time, halt)| Divergence {
-                trajectory,
-                time: f64::from_bits(time),
-                halt: HALTS[usize::from(halt) % HALTS.len()],
-            }));
+            self.diverged.extend(found.diverged);
             self.excursions.extend(found.excursions);
             strangers.extend(found.strangers);
             self.evaluations = self.evaluations.max(found.evaluations);
-            self.seconds += f64::from_bits(found.seconds);
+            self.seconds += found.seconds;
         }
         self.sums = sums;
         Ok(())

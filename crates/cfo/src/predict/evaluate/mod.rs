@@ -168,15 +168,13 @@ impl Evaluator<'_> {
         let mut comparison = Comparison::new(model, self.metrics);
         let mut strangers = Vec::new();
         let compared = each_read(&part.own(), portion, &alignment, |read| {
-            let numbered: Vec<(usize, &Trajectory)> =
-                read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
             let strange =
                 |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.parameters)?));
-            strangers.extend(numbered.iter().filter_map(strange));
-            let request = request(model, &numbered)?;
+            strangers.extend(read.iter().filter_map(strange));
+            let request = request(model, read)?;
             let started = Instant::now();
             let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
-            comparison.add(&numbered, &found, started.elapsed().as_secs_f64());
+            comparison.add(read, &found, started.elapsed().as_secs_f64());
             Ok(())
         });
         settle(compared)?;
@@ -184,16 +182,14 @@ impl Evaluator<'_> {
             comparison.join(&mut strangers)?;
             // The rank that plots the worst trajectory repeats its rollout if another rank has it.
             let worst = comparison.worst_elsewhere().filter(|_| self.metrics && ranks::is_first());
-            for one in part.portions(1).filter(|one| worst.is_some_and(|worst| one.numbers().eq([worst]))) {
-                each_read(&one, 1, &alignment, |read| {
-                    let numbered: Vec<(usize, &Trajectory)> =
-                        read.iter().map(|(number, one)| (*number, one.as_ref())).collect();
-                    let request = request(model, &numbered)?;
-                    comparison
-                        .look_at(&numbered, &rollout.predict_each(memory, &request, budget, &self.watch)?);
-                    Ok(())
-                })?;
-            }
+            let numbers = part.numbers().enumerate();
+            let places: Vec<usize> =
+                numbers.filter(|&(_, number)| Some(number) == worst).map(|(place, _)| place).collect();
+            each_read(&part.at(&places), 1, &alignment, |read| {
+                let request = request(model, read)?;
+                comparison.look_at(read, &rollout.predict_each(memory, &request, budget, &self.watch)?);
+                Ok(())
+            })?;
         }
         Ok(Report { strangers, ..comparison.report() })
     }
@@ -209,29 +205,30 @@ fn settle(outcome: Result<()>) -> Result<()> {
     }
 }
 
-/// Trajectories with their indices.
-type Numbered<'a> = Vec<(usize, Cow<'a, Trajectory>)>;
-
 /// Calls `work` with portions of the trajectories of a part, with their indices and in the model's order. The next portion is read at the
 /// same time.
 fn each_read<'a>(
     part: &Part<'a>,
     portion: usize,
     alignment: &Alignment,
-    mut work: impl FnMut(&Numbered<'a>) -> Result<()>,
+    mut work: impl FnMut(&[(usize, &Trajectory)]) -> Result<()>,
 ) -> Result<()> {
-    let read = |portion: Part<'a>| -> Result<Numbered<'a>> {
+    let read = |portion: Part<'a>| -> Result<(Vec<usize>, Vec<Cow<'a, Trajectory>>)> {
         let mut read = portion.read()?;
         for trajectory in read.iter_mut().filter(|_| !alignment.is_identity()) {
             alignment.align(trajectory.to_mut());
         }
-        Ok(portion.numbers().zip(read).collect())
+        Ok((portion.numbers().collect(), read))
     };
     thread::scope(|scope| {
         // Without a buffer, at most one portion waits. The reader ends once the receiver is dropped.
         let (sender, receiver) = mpsc::sync_channel(0);
         scope.spawn(move || part.portions(portion).map(read).all(|read| sender.send(read).is_ok()));
-        receiver.into_iter().try_for_each(|read| work(&read?))
+        receiver.into_iter().try_for_each(|read| {
+            let (numbers, read) = read?;
+            let read = read.iter().map(Cow::as_ref);
+            work(&numbers.into_iter().zip(read).collect::<Vec<_>>())
+        })
     })
 }
 

@@ -30,6 +30,11 @@ pub struct Excursion {
 }
 
 impl Excursion {
+    /// Returns the excursion with the trajectory's number elsewhere.
+    pub(crate) fn numbered(&self, number: impl Fn(usize) -> usize) -> Self {
+        Self { trajectory: number(self.trajectory), ..self.clone() }
+    }
+
     /// Returns a warning that describes the first excursion and gives the number of others. `None` if there are none.
     pub fn warning(model: &Model, excursions: &[Self]) -> Option<String> {
         let Self { trajectory, time, channel, value, range: [low, high] } = excursions.first()?;

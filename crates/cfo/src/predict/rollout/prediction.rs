@@ -1,5 +1,7 @@
 //! Requests for predictions, and their results.
 
+use serde::{Deserialize, Serialize};
+
 use super::Excursion;
 use crate::error::{CfoError, Halt, Result};
 
@@ -20,7 +22,7 @@ pub struct Prediction {
 }
 
 /// A trajectory that ended before the last requested time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     /// Its index in the request.
     pub trajectory: usize,
@@ -28,6 +30,13 @@ pub struct Divergence {
     pub time: f64,
     /// Why it ended.
     pub halt: Halt,
+}
+
+impl Divergence {
+    /// Returns the divergence with the trajectory's number elsewhere.
+    pub(crate) fn numbered(&self, number: impl Fn(usize) -> usize) -> Self {
+        Self { trajectory: number(self.trajectory), ..*self }
+    }
 }
 
 impl From<Divergence> for CfoError {

@@ -1,9 +1,8 @@
 //! Requests with times on both sides of a start. They are divided into two integrations, one in each direction.
 
 use std::collections::BTreeMap;
-use std::mem;
 
-use crate::predict::rollout::{Divergence, Excursion, Prediction, Request};
+use crate::predict::rollout::{Prediction, Request};
 use crate::recipe::Budget;
 
 /// A request divided at the starts of its trajectories.
@@ -60,58 +59,42 @@ impl<'a> Legs<'a> {
 
     /// Joins the predictions, in the order of the requested times. A trajectory that diverged has the times that were reached.
     pub(super) fn join(&self, size: usize, mut found: Vec<Prediction>) -> Prediction {
-        let count = self.request.start.len();
+        if self.is_whole() {
+            return found.pop().unwrap_or_default();
+        }
+        let asked = &self.request.times;
         let mut joined = Prediction::default();
         let mut evaluations = [0; 2];
-        // The leg and the row in it of each trajectory.
-        let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
-        for (number, (leg, prediction)) in self.legs.iter().zip(&found).enumerate() {
+        let mut reached: Vec<Vec<Option<&[f32]>>> =
+            asked.iter().map(|times| vec![None; times.len()]).collect();
+        for (leg, prediction) in self.legs.iter().zip(&found) {
             let most = &mut evaluations[usize::from(leg.back)];
             *most = prediction.evaluations.max(*most);
-            let named = |one: &Divergence| Divergence { trajectory: leg.chosen[one.trajectory].0, ..*one };
-            joined.diverged.extend(prediction.diverged.iter().map(named));
-            let named =
-                |one: &Excursion| Excursion { trajectory: leg.chosen[one.trajectory].0, ..one.clone() };
-            joined.excursions.extend(prediction.excursions.iter().map(named));
-            leg.chosen.iter().enumerate().for_each(|(row, (i, _))| rows[*i].push((number, row)));
+            let number = |row: usize| leg.chosen[row].0;
+            joined.diverged.extend(prediction.diverged.iter().map(|one| one.numbered(number)));
+            joined.excursions.extend(prediction.excursions.iter().map(|one| one.numbered(number)));
+            for ((i, places), states) in leg.chosen.iter().zip(&prediction.states) {
+                for (&place, state) in places.iter().zip(states.chunks_exact(size)) {
+                    reached[*i][place] = Some(state);
+                }
+            }
         }
         joined.evaluations = evaluations.iter().sum();
         joined.diverged.sort_by_key(|one| one.trajectory);
         joined.excursions.sort_by_key(|one| one.trajectory);
-        for (i, rows) in rows.iter().enumerate() {
-            let (times, states) = match rows[..] {
-                [] => (Vec::new(), Vec::new()),
-                [(leg, row)] if self.legs[leg].chosen[row].1.is_sorted() => {
-                    let prediction = &mut found[leg];
-                    (mem::take(&mut prediction.times[row]), mem::take(&mut prediction.states[row]))
-                }
-                _ => self.reordered(i, rows, &found, size),
-            };
-            joined.times.push(times);
-            joined.states.push(states);
+        for (times, states) in asked.iter().zip(reached) {
+            let arrived = times.iter().zip(&states).filter(|(_, state)| state.is_some());
+            joined.times.push(arrived.map(|(&time, _)| time).collect());
+            joined.states.push(states.into_iter().flatten().flatten().copied().collect());
         }
         joined
     }
 
-    /// Returns the times of a trajectory that were reached, in the requested order, and the states there.
-    fn reordered(
-        &self,
-        trajectory: usize,
-        rows: &[(usize, usize)],
-        found: &[Prediction],
-        size: usize,
-    ) -> (Vec<f64>, Vec<f32>) {
-        let asked = &self.request.times[trajectory];
-        let mut reached: Vec<Option<&[f32]>> = vec![None; asked.len()];
-        for &(leg, row) in rows {
-            let states = found[leg].states[row].chunks_exact(size);
-            for (&place, state) in self.legs[leg].chosen[row].1.iter().zip(states) {
-                reached[place] = Some(state);
-            }
-        }
-        let times = asked.iter().zip(&reached).filter(|(_, state)| state.is_some());
-        let times = times.map(|(&time, _)| time).collect();
-        (times, reached.into_iter().flatten().flatten().copied().collect())
+    /// Returns whether one leg has all trajectories with their times in order, so that its prediction is that of the request.
+    fn is_whole(&self) -> bool {
+        let [leg] = &self.legs[..] else { return false };
+        leg.chosen.len() == self.request.start.len()
+            && leg.chosen.iter().all(|(_, places)| places.is_sorted())
     }
 }
 
