@@ -37,13 +37,6 @@ impl Track {
         target.copied().filter(|_| self.output < outputs.len()).unwrap_or(self.course.time())
     }
 
-    /// Returns whether an attempt with this error is accepted, and if so advances the time.
-    fn judge(&mut self, error: f64, outputs: &[f64]) -> bool {
-        self.attempts += 1;
-        let target = self.target(outputs);
-        self.course.judge(error, target)
-    }
-
     /// Advances past the outputs that are reached and returns their range.
     fn pass(&mut self, length: f64, outputs: &[f64]) -> Range<usize> {
         let first = self.output;
@@ -57,12 +50,6 @@ impl Track {
     fn is_exhausted(&self, most: u64, horizon: f64) -> bool {
         let covered = (self.course.time() - self.start).abs() / horizon;
         self.attempts >= most || self.attempts as f64 >= MOST_ATTEMPTS * (1.0 + covered)
-    }
-
-    /// Returns why another attempt cannot succeed after one that was rejected with this error; `None` if it can.
-    fn hopeless(&self, error: f64) -> Option<Halt> {
-        let halt = if error.is_finite() { Halt::StepTooSmall } else { Halt::NotFinite };
-        self.course.is_stuck().then_some(halt)
     }
 }
 
@@ -139,10 +126,13 @@ impl Rollout {
             if lengths[i] == 0.0 {
                 continue;
             }
-            if track.judge(errors[i], &part.times[i]) {
+            track.attempts += 1;
+            let target = track.target(&part.times[i]);
+            if track.course.judge(errors[i], target) {
                 accept[i] = 1.0;
                 passed[i] = track.pass(lengths[i], &part.times[i]);
-            } else if let Some(halt) = track.hopeless(errors[i]) {
+            } else if track.course.is_stuck() {
+                let halt = if errors[i].is_finite() { Halt::StepTooSmall } else { Halt::NotFinite };
                 part.halt(i, halt, track.course.time());
             }
         }

@@ -1,5 +1,7 @@
 //! The steps of a batch of trajectories under a budget, and the cost of a step.
 
+use std::sync::Arc;
+
 use super::schedule::Cut;
 use super::{Budget, Part, Rollout, generate};
 use crate::error::Result;
@@ -9,38 +11,35 @@ use crate::recipe::too_few;
 impl Rollout {
     /// Returns how each trajectory of a batch is divided into fixed steps.
     pub(super) fn cuts(&self, budget: Budget, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
-        let count = part.start.len();
-        match budget {
-            Budget::EvaluationsPerHorizon(nfe)
-                if self.generator.is_none() && self.motion != MotionKind::Step =>
-            {
-                // Whether any step is affordable does not depend on the trajectory.
-                self.steps(nfe)?;
-                let least = self.evaluations_per_step() + self.evaluations_once();
-                let ways = part.start.iter().zip(&part.times);
-                let share = |(start, times): (&f64, &std::sync::Arc<[f64]>)| {
-                    let way = times.last().map_or(0.0, |last| (last - start).abs());
-                    (nfe as f64 * way / self.model.scaling.horizon()).round() as usize
-                };
-                ways.map(|way| Ok(Cut::Equal(self.steps(share(way).max(least))?))).collect()
-            }
-            budget => Ok(vec![self.cut(budget, part.latest())?; count]),
-        }
-    }
-
-    /// Returns how a trajectory is divided into fixed steps. `latest` is its latest time, in the network's units.
-    fn cut(&self, budget: Budget, latest: f64) -> Result<Cut> {
         let scaling = &self.model.scaling;
         let interval = scaling.interval / scaling.span;
-        Ok(match budget {
+        let cut = match budget {
             _ if self.motion == MotionKind::Step => Cut::PerOutput,
             Budget::Steps(steps) => Cut::Equal(steps.max(1)),
+            Budget::EvaluationsPerHorizon(nfe) if self.generator.is_none() => {
+                return self.cuts_per_horizon(nfe, part);
+            }
             Budget::Evaluations(nfe) | Budget::EvaluationsPerHorizon(nfe) => Cut::Equal(self.steps(nfe)?),
             _ if self.generator.is_some() => Cut::Equal(generate::STEPS),
-            Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, latest)),
+            Budget::StepAtMost(length) => Cut::AtMost(scaling.step(length, part.latest())),
             Budget::StepsPerInterval(steps) => Cut::Intervals { interval, steps },
             Budget::StepPerOutput | Budget::Adaptive(_) => Cut::About(interval),
-        })
+        };
+        Ok(vec![cut; part.start.len()])
+    }
+
+    /// Returns equal steps for each trajectory, with its share of the evaluations of a horizon.
+    fn cuts_per_horizon(&self, nfe: usize, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
+        // Whether any step is affordable does not depend on the trajectory.
+        self.steps(nfe)?;
+        let least = self.evaluations_per_step() + self.evaluations_once();
+        let horizon = self.model.scaling.horizon();
+        let cut = |(start, times): (&f64, &Arc<[f64]>)| {
+            let way = times.last().map_or(0.0, |last| (last - start).abs());
+            let share = (nfe as f64 * way / horizon).round() as usize;
+            Ok(Cut::Equal(self.steps(share.max(least))?))
+        };
+        part.start.iter().zip(&part.times).map(cut).collect()
     }
 
     /// Returns the number of steps that a number of evaluations allows.

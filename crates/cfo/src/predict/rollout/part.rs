@@ -104,9 +104,6 @@ impl<'w, 'a> Part<'w, 'a> {
     pub(super) fn flow(&self) -> Self {
         let count = self.start.len();
         Self {
-            size: self.size,
-            asked_for: self.asked_for,
-            watch: self.watch,
             start: vec![0.0; count],
             times: (0..count).map(|_| Arc::from([1.0])).collect(),
             state: Vec::new(),
@@ -115,6 +112,7 @@ impl<'w, 'a> Part<'w, 'a> {
             is_silent: true,
             outputs: (0..count).map(|_| Found::default()).collect(),
             bounds: Arc::clone(&self.bounds),
+            ..*self
         }
     }
 
