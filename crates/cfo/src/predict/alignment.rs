@@ -176,9 +176,7 @@ impl Alignment {
             }
         }
     }
-}
 
-impl Alignment {
     /// Returns the model's offset in the file's channel order.
     pub fn restored_offset(&self) -> Offset {
         let mine = &self.offsets[0];
@@ -205,9 +203,7 @@ impl Model {
             Some(format!("`{name}` is {value}, but the model was trained on {least} to {greatest}"))
         })
     }
-}
 
-impl Model {
     /// Returns a warning if a prediction extrapolates. If time is an input of the network, it does so outside the times of the training
     /// data. Otherwise it does so beyond the length of the longest training trajectory. Every start is combined with all times.
     pub fn beyond_times(&self, starts: &[f64], times: &[f64]) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Checks whether one step per output interval is sufficient: some trajectories are repeated with shorter steps. An error that decreases is
 //! the solver's, not the network's.
 
+use cfo_data::FieldShape;
 use serde::Serialize;
 
 use super::Trained;
@@ -54,10 +55,7 @@ impl Trained {
         watch: Watch<'_>,
     ) -> Result<Option<ShorterSteps>> {
         let shape = part.description().shape;
-        let is_chosen = self.solver.budget != Budget::StepPerOutput;
-        let is_solved = self.model.motion().kind() == MotionKind::Velocity;
-        let is_large = shape.len() / shape.channels > MOST_POINTS;
-        if is_chosen || !is_solved || is_large || ranks::job().is_some() || part.is_empty() {
+        if !self.takes_a_step_per_output(shape) || ranks::job().is_some() || part.is_empty() {
             return Ok(None);
         }
         let numbers: Vec<usize> = part.numbers().collect();
@@ -86,9 +84,7 @@ impl Trained {
             evaluations: [found.evaluations, again.evaluations],
         }))
     }
-}
 
-impl Trained {
     /// Repeats some steps of a prediction as two steps of half the length, each from a predicted state. Returns a warning if their ends
     /// change by too much. Returns `None` as for [`Trained::shorter_steps`].
     ///
@@ -101,9 +97,7 @@ impl Trained {
         watch: &Watch<'_>,
     ) -> Result<Option<String>> {
         let shape = self.model.shape();
-        let is_chosen = self.solver.budget != Budget::StepPerOutput;
-        let is_solved = self.model.motion().kind() == MotionKind::Velocity;
-        if is_chosen || !is_solved || shape.len() / shape.channels > MOST_POINTS {
+        if !self.takes_a_step_per_output(shape) {
             return Ok(None);
         }
         let mut whole = Request::default();
@@ -132,17 +126,21 @@ impl Trained {
         }))
     }
 
+    /// Returns whether the default budget integrates a velocity of fields that are small enough to repeat rollouts.
+    fn takes_a_step_per_output(&self, shape: FieldShape) -> bool {
+        self.solver.budget == Budget::StepPerOutput
+            && self.model.motion().kind() == MotionKind::Velocity
+            && shape.len() / shape.channels <= MOST_POINTS
+    }
+
     /// Adds steps of one trajectory of a prediction to `steps`: the first step of some output intervals, from the state there.
     fn push_steps(&self, request: &Request, found: &Prediction, trajectory: usize, steps: &mut Request) {
         let (start, size) = (request.start[trajectory], self.model.shape().len());
         let (times, states) = (&found.times[trajectory], &found.states[trajectory]);
+        let outputs = times.iter().copied().zip(states.chunks_exact(size));
+        let is_ahead = times.iter().any(|&time| time > start);
         let mut way: Vec<(f64, &[f32])> = vec![(start, &request.states[trajectory])];
-        way.extend(times.iter().copied().zip(states.chunks_exact(size)).filter(|(time, _)| *time > start));
-        if way.len() == 1 {
-            way.extend(
-                times.iter().copied().zip(states.chunks_exact(size)).filter(|(time, _)| *time < start),
-            );
-        }
+        way.extend(outputs.filter(|&(time, _)| if is_ahead { time > start } else { time < start }));
         way.sort_by(|(a, _), (b, _)| (a - start).abs().total_cmp(&(b - start).abs()));
         let intervals: Vec<(f64, &[f32], f64)> =
             way.windows(2).map(|pair| (pair[0].0, pair[0].1, pair[1].0)).collect();
