@@ -85,19 +85,13 @@ impl Survey {
         let times = Times::of(selections, source.set)?;
         let size = source.set.description.shape.len();
         let surveyor = Surveyor { source, question, times, size };
-        let found = match place {
-            Some(place) => {
-                let mut places = Vec::with_capacity(selections.len());
-                let mut rest = place;
-                for selection in selections {
-                    let (now, later) = rest.split_at_mut(selection.len() * surveyor.size);
-                    places.push(now);
-                    rest = later;
-                }
-                surveyor.fill_places(selections, places)?
-            }
-            None => surveyor.in_passing(selections)?,
-        };
+        let mut rest = place;
+        let places = selections.iter().map(|selection| {
+            let (now, later) = rest.take()?.split_at_mut(selection.len() * size);
+            rest = Some(later);
+            Some(now)
+        });
+        let found = surveyor.survey(selections, places.collect())?;
         Ok(Self::join(source, selections, times, found))
     }
 
@@ -220,53 +214,47 @@ struct Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
-    /// Reads and measures each trajectory in its part of the memory.
-    fn fill_places(&self, selections: &[Selection], mut places: Vec<&mut [f32]>) -> Result<Vec<Found>> {
-        if self.source.set.is_sequential() {
-            for (selection, place) in selections.iter().zip(&mut places) {
-                self.read(selection, place)?;
-            }
-            let measured = selections.par_iter().zip(places);
-            return Ok(measured
-                .map_init(|| None, |known, (selection, place)| self.measure(selection, place, known))
-                .collect());
+    /// Reads and measures each trajectory in its place. Trajectories without a place are not kept: at most one per thread is in memory.
+    fn survey(&self, selections: &[Selection], places: Vec<Option<&mut [f32]>>) -> Result<Vec<Found>> {
+        if !self.source.set.is_sequential() {
+            let read_and_measure = |(known, room): &mut (Known, Vec<f32>), (selection, place)| {
+                Ok(self.measure(selection, self.read(selection, place, room)?, known))
+            };
+            return selections
+                .par_iter()
+                .zip(places)
+                .map_init(|| (None, Vec::new()), read_and_measure)
+                .collect();
         }
-        let read_and_measure = |known: &mut Known, (selection, place): (&Selection, &mut [f32])| {
-            self.read(selection, place)?;
-            Ok(self.measure(selection, place, known))
-        };
-        selections.par_iter().zip(places).map_init(|| None, read_and_measure).collect()
+        let mut found = Vec::with_capacity(selections.len());
+        let mut rooms = vec![Vec::new(); rayon::current_num_threads().max(1)];
+        let mut rest = selections.iter().zip(places);
+        while found.len() < selections.len() {
+            let mut read = Vec::new();
+            for (room, (selection, place)) in rooms.iter_mut().zip(rest.by_ref()) {
+                read.push((selection, self.read(selection, place, room)?));
+            }
+            let measure = |known: &mut Known, (selection, values): (&Selection, &mut [f32])| {
+                self.measure(selection, values, known)
+            };
+            found.par_extend(read.into_par_iter().map_init(|| None, measure));
+        }
+        Ok(found)
     }
 
-    /// Reads and measures trajectories without keeping them. At most one trajectory per thread is in memory.
-    fn in_passing(&self, selections: &[Selection]) -> Result<Vec<Found>> {
-        let room = |selection: &Selection| vec![0.0; selection.len() * self.size];
-        if self.source.set.is_sequential() {
-            let mut found = Vec::with_capacity(selections.len());
-            for group in selections.chunks(rayon::current_num_threads().max(1)) {
-                let mut read = Vec::new();
-                for selection in group {
-                    let mut values = room(selection);
-                    self.read(selection, &mut values)?;
-                    read.push((selection, values));
-                }
-                let measure = |(selection, mut values): (&Selection, Vec<f32>)| {
-                    self.measure(selection, &mut values, &mut None)
-                };
-                found.par_extend(read.into_par_iter().map(measure));
-            }
-            return Ok(found);
-        }
-        let read_and_measure = |(known, values): &mut (Known, Vec<f32>), selection: &Selection| {
-            values.resize(selection.len() * self.size, 0.0);
-            self.read(selection, values)?;
-            Ok(self.measure(selection, values, known))
-        };
-        selections.par_iter().map_init(|| (None, Vec::new()), read_and_measure).collect()
-    }
-
-    fn read(&self, selection: &Selection, place: &mut [f32]) -> Result<()> {
-        selection.read(self.source.set, 0..selection.len(), place)
+    /// Reads the snapshots of a trajectory to its place, or to `room` if it has none.
+    fn read<'r>(
+        &self,
+        selection: &Selection,
+        place: Option<&'r mut [f32]>,
+        room: &'r mut Vec<f32>,
+    ) -> Result<&'r mut [f32]> {
+        let values = place.unwrap_or_else(|| {
+            room.resize(selection.len() * self.size, 0.0);
+            room
+        });
+        selection.read(self.source.set, 0..selection.len(), values)?;
+        Ok(values)
     }
 
     /// Hashes the snapshots of the set, removes their noise, and measures the result.
@@ -323,6 +311,7 @@ impl Surveyor<'_> {
         }
     }
 }
+
 /// Returns the density of samples in an interval, relative to uniform sampling in time.
 fn density(by: DrawBy, times: &[f64], interval: usize) -> f64 {
     match by {
