@@ -63,11 +63,9 @@ impl ProfileSums {
 
     /// Adds the sums of other segments with equal channels.
     pub(crate) fn merge(&mut self, other: &Self) {
-        let add = |sum: &mut f64, more: &f64| *sum += more;
-        self.durations.iter_mut().zip(&other.durations).for_each(|(sum, more)| add(sum, more));
-        for (sums, more) in self.squares.iter_mut().zip(&other.squares) {
-            sums.iter_mut().zip(more).for_each(|(sum, more)| add(sum, more));
-        }
+        let sums = self.durations.iter_mut().chain(self.squares.iter_mut().flatten());
+        let more = other.durations.iter().chain(other.squares.iter().flatten());
+        sums.zip(more).for_each(|(sum, more)| *sum += more);
     }
 
     /// Returns the profile. A cell without snapshots has the speed of the nearest cell before it that has any, or else of the nearest one

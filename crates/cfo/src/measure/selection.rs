@@ -107,16 +107,10 @@ impl Selection {
     /// Returns the times of the knots.
     pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
         let own: Vec<f64> = self.frames.iter().map(|&frame| times[frame]).collect();
-        if self.counts.is_empty() {
-            return own;
+        match self.counts.is_empty() {
+            true => own,
+            false => grouped(&own, &self.counts, 1).map(mean_time).collect(),
         }
-        let mut rest = &own[..];
-        let mean = |&count: &u32| {
-            let (group, later) = rest.split_at(count as usize);
-            rest = later;
-            mean_time(group)
-        };
-        self.counts.iter().map(mean).collect()
     }
 
     /// Returns a warning about merged snapshots, or `None` if there are none.
@@ -151,20 +145,27 @@ pub(crate) fn read_means(
     }
     let size = set.description.shape.len();
     let read = set.frames(trajectory, frames)?;
-    let mut rest = &read[..];
-    for (&count, mean) in counts.iter().zip(out.chunks_exact_mut(size)) {
-        let (group, later) = rest.split_at(count as usize * size);
-        rest = later;
-        if count == 1 {
+    for (group, mean) in grouped(&read, counts, size).zip(out.chunks_exact_mut(size)) {
+        if group.len() == size {
             mean.copy_from_slice(group);
             continue;
         }
+        let count = (group.len() / size) as f64;
         for (position, mean) in mean.iter_mut().enumerate() {
             let values = group.iter().skip(position).step_by(size);
-            *mean = (values.map(|&value| f64::from(value)).sum::<f64>() / f64::from(count)) as f32;
+            *mean = (values.map(|&value| f64::from(value)).sum::<f64>() / count) as f32;
         }
     }
     Ok(())
+}
+
+/// Returns the groups of snapshots, of `size` values each, that are merged into one; `counts` are their sizes.
+fn grouped<'a, T>(mut values: &'a [T], counts: &'a [u32], size: usize) -> impl Iterator<Item = &'a [T]> {
+    counts.iter().map(move |&count| {
+        let (group, rest) = values.split_at(count as usize * size);
+        values = rest;
+        group
+    })
 }
 
 /// Start, durations and mean interval of a training set's times.

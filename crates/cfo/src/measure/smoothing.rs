@@ -98,9 +98,7 @@ impl Denoiser {
             });
         }
     }
-}
 
-impl Denoiser {
     /// Returns the weight of an error of the velocity at each snapshot of all trajectories, for each channel. The weight is `1 / (1 +
     /// variance / median)` of the remaining variance of the velocity at the snapshot. Snapshots at the ends of a trajectory have the
     /// largest variance. Channels without noise have `None`: their errors have equal weights. `times` are in units of `span`; knots are

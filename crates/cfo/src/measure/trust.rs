@@ -78,10 +78,11 @@ pub(crate) fn path_errors(path: Path, times: &[f64], products: &ChangeProducts, 
     let mut errors = Vec::with_capacity(times.len() * channels);
     for knot in 0..times.len() {
         let [narrow, wide] = [width, width + 2].map(|width| stencil::window(knot, width, times.len()));
-        let mut better = vec![0.0; wide.len()];
-        stencil::weights(&times[wide.clone()], times[knot], 1, &mut better);
-        let mut own = vec![0.0; narrow.len()];
-        stencil::weights(&times[narrow.clone()], times[knot], 1, &mut own);
+        let [own, better] = [&narrow, &wide].map(|window| {
+            let mut weights = vec![0.0; window.len()];
+            stencil::weights(&times[window.clone()], times[knot], 1, &mut weights);
+            weights
+        });
         let mut difference = better.clone();
         for (place, weight) in difference[narrow.start - wide.start..].iter_mut().zip(&own) {
             *place -= weight;
