@@ -44,9 +44,7 @@ impl Proposal {
         proposal.choose_path(&survey);
         let network = Network::choose(&survey, machine)?;
         proposal.recipe.operator = network.operator.clone();
-        for (key, reason) in &network.reasons {
-            proposal.say(&format!("operator.{key}"), reason.clone());
-        }
+        proposal.choices.extend(network.reasons.iter().cloned());
         proposal.choose_training(&survey, &network, machine);
         proposal.choose_solver(&survey);
         proposal.recipe.check()?;
@@ -120,8 +118,7 @@ impl Proposal {
         pace(train);
         train.validate_trajectories = Some(16);
         let seconds = network.seconds(machine);
-        let (steps, batch) = (network.steps, network.batch);
-        let visits = f64::from(steps) * batch as f64 / survey.snapshots.max(1) as f64;
+        let visits = f64::from(network.steps) * network.batch as f64 / survey.snapshots.max(1) as f64;
         self.say(
             "train.steps",
             format!("about {} on {machine}, estimated from the number of operations", duration(seconds)),

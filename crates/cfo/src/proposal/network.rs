@@ -12,17 +12,11 @@ use crate::operator::{Context, Fno, Mlp, MlpActivation, OperatorConfig, Setting}
 /// Target duration of a training in seconds, estimated from the number of operations.
 const SECONDS: f64 = 75.0;
 
-/// The smallest number of steps in which a kind of network learns, and the largest that is useful on small data.
-struct Steps {
-    fewest: u32,
-    most: u32,
-}
-
 /// The chosen network with its batch and steps.
 pub(super) struct Network {
     pub operator: OperatorConfig,
-    /// Keys of the operator, with their reasons.
-    pub reasons: Vec<(&'static str, String)>,
+    /// Keys of the operator with section, with their reasons.
+    pub reasons: Vec<(String, String)>,
     pub batch: usize,
     pub steps: u32,
     /// Number of multiplications of the forward pass of a batch.
@@ -32,10 +26,11 @@ pub(super) struct Network {
 impl Network {
     pub fn choose(survey: &Survey, machine: Machine) -> Result<Self> {
         let (time, seen) = survey.time();
-        let (candidates, batch, steps) = match survey.shape.axes {
-            0 => (perceptrons(survey, time), 512, Steps { fewest: 3_000, most: 10_000 }),
-            1 => (fourier(survey, time), batch(survey, 8..=32), Steps { fewest: 3_000, most: 6_000 }),
-            _ => (fourier(survey, time), batch(survey, 4..=16), Steps { fewest: 2_000, most: 4_000 }),
+        // The smallest number of steps in which a kind of network learns, and the largest that is useful on small data.
+        let (candidates, batch, [fewest, most]) = match survey.shape.axes {
+            0 => (perceptrons(survey, time), 512, [3e3, 1e4]),
+            1 => (fourier(survey, time), batch(survey, 8..=32), [3e3, 6e3]),
+            _ => (fourier(survey, time), batch(survey, 4..=16), [2e3, 4e3]),
         };
         // The largest network that can be trained for the fewest steps, or else the smallest network, which then takes longer.
         let (mut operator, mut multiplications, mut affordable) = (OperatorConfig::default(), 0.0, 0.0);
@@ -43,13 +38,12 @@ impl Network {
             multiplications = batch as f64 * multiplications_of(&candidate, &survey.setting())?;
             affordable = SECONDS / machine.seconds(multiplications, 1);
             operator = candidate;
-            if affordable >= f64::from(steps.fewest) {
+            if affordable >= fewest {
                 break;
             }
         }
-        let affordable = affordable.clamp(f64::from(steps.fewest), f64::from(steps.most));
         // Steps are rounded down to hundreds for readability.
-        let steps = (affordable / 100.0) as u32 * 100;
+        let steps = (affordable.clamp(fewest, most) / 100.0) as u32 * 100;
         let reasons = reasons(survey, &operator, seen);
         Ok(Self { operator, reasons, batch, steps, multiplications })
     }
@@ -106,7 +100,7 @@ fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     widths.iter().map(perceptron).collect()
 }
 
-fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'static str, String)> {
+fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(String, String)> {
     let mut reasons = match operator {
         OperatorConfig::Mlp(_) => vec![
             ("kind", "no space axes: an MLP on the whole state".to_owned()),
@@ -126,5 +120,5 @@ fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(&'s
         }
     };
     reasons.push(("time", seen));
-    reasons
+    reasons.into_iter().map(|(key, reason)| (format!("operator.{key}"), reason)).collect()
 }

@@ -56,9 +56,7 @@ impl Survey {
         for i in every(training.len(), COMPARED) {
             varying = varying || file.parameters(training[i])? != first;
         }
-        let deviation = deviation_of_file(file)?;
-        let noise = noise_of_file(file, &deviation)?;
-        let certain: Vec<f64> = noise.iter().map(ChannelNoise::certain).collect();
+        let (deviation, noise, audit) = audit(file)?;
         let noisy = noise.iter().any(ChannelNoise::matters);
         Ok(Self {
             shape: description.shape,
@@ -68,7 +66,7 @@ impl Survey {
             varying,
             trajectories: training.len(),
             snapshots,
-            audit: SamplingAudit::new(file, &deviation, &certain)?,
+            audit,
             dependence: TimeDependence::new(file, &training, noisy)?,
             noise,
             pace: Pace::new(file, &training, &deviation)?,
@@ -131,10 +129,8 @@ impl Survey {
         let channels = found
             .undetermined()
             .filter(|&(channel, _)| !self.noise.get(channel).is_some_and(|noise| noise.stepwise));
-        let name =
-            |channel: usize| self.channels.get(channel).cloned().unwrap_or_else(|| channel.to_string());
         let shares: Vec<String> = channels
-            .map(|(channel, share)| format!("{:.0} % for `{}`", 100.0 * share, name(channel)))
+            .map(|(channel, share)| format!("{:.0} % for `{}`", 100.0 * share, self.channels[channel]))
             .collect();
         if shares.is_empty() {
             return None;
@@ -190,11 +186,17 @@ fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[Str
 /// # Errors
 /// If the file cannot be read.
 pub fn warnings_of_file(file: &TrajectoryFile) -> Result<Vec<String>, DataError> {
+    let (_, noise, audit) = audit(file)?;
+    Ok(sampling_warnings(&audit, &noise, &channel_names(file.description())))
+}
+
+/// Returns the standard deviation and the noise of each channel, and the audit of the times.
+fn audit(file: &TrajectoryFile) -> Result<(Vec<f64>, Vec<ChannelNoise>, SamplingAudit), DataError> {
     let deviation = deviation_of_file(file)?;
     let noise = noise_of_file(file, &deviation)?;
     let certain: Vec<f64> = noise.iter().map(ChannelNoise::certain).collect();
     let audit = SamplingAudit::new(file, &deviation, &certain)?;
-    Ok(sampling_warnings(&audit, &noise, &channel_names(file.description())))
+    Ok((deviation, noise, audit))
 }
 
 /// Returns the names of the channels; numbers if the file has no names.
