@@ -120,7 +120,7 @@ impl Rollout {
         // The host records while the device computes.
         self.record(part, 0)?;
         let errors = self.step.output_f64(0)?;
-        let mut accept = vec![0.0; self.batch];
+        let mut accept = vec![false; self.batch];
         let mut passed: Vec<Range<usize>> = vec![0..0; self.batch];
         for (i, track) in tracks.iter_mut().enumerate() {
             if lengths[i] == 0.0 {
@@ -129,7 +129,7 @@ impl Rollout {
             track.attempts += 1;
             let target = track.target(&part.times[i]);
             if track.course.judge(errors[i], target) {
-                accept[i] = 1.0;
+                accept[i] = true;
                 passed[i] = track.pass(lengths[i], &part.times[i]);
             } else if track.course.is_stuck() {
                 let halt = if errors[i].is_finite() { Halt::StepTooSmall } else { Halt::NotFinite };

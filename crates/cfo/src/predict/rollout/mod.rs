@@ -255,12 +255,13 @@ impl Rollout {
         Ok(self.step.run(memory)?)
     }
 
-    /// Moves the trajectories marked with 1 to the end of the last step. Those that ended early become 0, so that their values cannot
+    /// Moves the marked trajectories to the end of the last step. Those that ended early become 0, so that their values cannot
     /// affect other trajectories of the batch.
-    fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[f32]) -> Result<()> {
-        let shares = accept.iter().enumerate().map(|(i, &accept)| match part.is_halted(i) {
-            true => (0.0, 0.0),
-            false => (accept, 1.0 - accept),
+    fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[bool]) -> Result<()> {
+        let shares = accept.iter().enumerate().map(|(i, accept)| match accept {
+            _ if part.is_halted(i) => (0.0, 0.0),
+            true => (1.0, 0.0),
+            false => (0.0, 1.0),
         });
         let (accept, keep): (Vec<f32>, Vec<f32>) = shares.unzip();
         memory.write(&self.names.accept, Data::F32(&accept))?;
@@ -305,7 +306,7 @@ impl Rollout {
             steps.iter().map(|step| step.as_ref().map_or(0..0, |step| range(step).clone())).collect()
         };
         let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
-        let accept: Vec<f32> = steps.iter().map(|step| if step.is_some() { 1.0 } else { 0.0 }).collect();
+        let accept: Vec<bool> = steps.iter().map(Option::is_some).collect();
         self.advance(memory, &starts, &lengths)?;
         // The host records while the device computes.
         self.record(part, 0)?;
