@@ -117,11 +117,13 @@ impl Proposal {
         train.clip = 1.0;
         pace(train);
         train.validate_trajectories = Some(16);
-        let seconds = network.seconds(machine);
         let visits = f64::from(network.steps) * network.batch as f64 / survey.snapshots.max(1) as f64;
         self.say(
             "train.steps",
-            format!("about {} on {machine}, estimated from the number of operations", duration(seconds)),
+            format!(
+                "about {} on {machine}, estimated from the number of operations",
+                duration(network.seconds)
+            ),
         );
         self.say("train.batch", format!("with these steps each snapshot is used about {visits:.0} times"));
         self.say("train.learning_rate", "halve it if the loss jumps");

@@ -19,8 +19,8 @@ pub(super) struct Network {
     pub reasons: Vec<(String, String)>,
     pub batch: usize,
     pub steps: u32,
-    /// Number of multiplications of the forward pass of a batch.
-    multiplications: f64,
+    /// Approximate duration of the training.
+    pub seconds: f64,
 }
 
 impl Network {
@@ -45,12 +45,8 @@ impl Network {
         // Steps are rounded down to hundreds for readability.
         let steps = (affordable.clamp(fewest, most) / 100.0) as u32 * 100;
         let reasons = reasons(survey, &operator, seen);
-        Ok(Self { operator, reasons, batch, steps, multiplications })
-    }
-
-    /// Returns the approximate duration of the training in seconds.
-    pub fn seconds(&self, machine: Machine) -> f64 {
-        machine.seconds(self.multiplications, self.steps)
+        let seconds = machine.seconds(multiplications, steps);
+        Ok(Self { operator, reasons, batch, steps, seconds })
     }
 }
 
