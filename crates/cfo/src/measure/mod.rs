@@ -45,23 +45,6 @@ pub(crate) struct Question {
     pub(crate) timed: bool,
 }
 
-impl Question {
-    /// Creates the question for the stored values, without smoothing, clock or latent space.
-    fn plain(path: &PathConfig) -> Self {
-        Self {
-            path: path.path(),
-            by: DrawBy::Time,
-            clock: Clock::Even,
-            trust: None,
-            smoothing: Smoothing::None,
-            normalize: Normalize::None,
-            latent: None,
-            unit: Unit::State,
-            timed: true,
-        }
-    }
-}
-
 /// The result of measuring the training data.
 pub(crate) struct Measured {
     /// The conversion between the user's units and the network's.
@@ -113,7 +96,19 @@ impl Measured {
 /// If the values cannot be read.
 pub(crate) fn fingerprint(path: &PathConfig, set: &Trajectories, selections: &[Selection]) -> Result<String> {
     let source = Source { set, denoiser: None, latent: None };
-    Ok(Survey::new(&Question::plain(path), source, selections, None)?.fingerprint)
+    // The hash is that of the stored values, whatever the question is.
+    let question = Question {
+        path: path.path(),
+        by: DrawBy::Time,
+        clock: Clock::Even,
+        trust: None,
+        smoothing: Smoothing::None,
+        normalize: Normalize::None,
+        latent: None,
+        unit: Unit::State,
+        timed: true,
+    };
+    Ok(Survey::new(&question, source, selections, None)?.fingerprint)
 }
 
 /// Scales values in place, in parallel.

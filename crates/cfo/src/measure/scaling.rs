@@ -76,13 +76,13 @@ impl Scaling {
         let Normalization { mean, deviation } = survey.normalization(question.normalize);
         let span = if question.timed { survey.times.duration } else { survey.times.longest };
         let moves = survey.moves();
-        let relative = |roots: Vec<f64>, unit: f64| -> Vec<f64> {
+        let relative = |roots: &[f64], unit: f64| -> Vec<f64> {
             let scaled = roots.iter().zip(&deviation).map(|(root, deviation)| root * unit / deviation);
             scaled.zip(&moves).map(|(scale, &moves)| if moves { scale } else { 1.0 }).collect()
         };
-        let change = relative(survey.change(), 1.0);
+        let change = relative(&survey.change, 1.0);
         let velocity = match question.unit {
-            Unit::Velocity | Unit::VelocityAtTime => relative(survey.velocity(), span),
+            Unit::Velocity | Unit::VelocityAtTime => relative(&survey.velocity, span),
             Unit::State | Unit::Change => Vec::new(),
         };
         let conditions = (0..set.description.parameter_names.len())

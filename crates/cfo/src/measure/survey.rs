@@ -38,10 +38,10 @@ pub(crate) struct Survey {
     pub(crate) values: Statistics,
     /// Statistics of all values in the space of the data, if the network works in another one.
     data: Option<Statistics>,
-    /// Sums over trajectories of the mean squared change and of the mean squared velocity of each channel.
-    change: Vec<f64>,
-    velocity: Vec<f64>,
-    trajectories: usize,
+    /// Root mean square of the change between neighbouring snapshots of each channel.
+    pub(crate) change: Vec<f64>,
+    /// Root mean square of the path's velocity of each channel.
+    pub(crate) velocity: Vec<f64>,
     /// Number of channels of the data.
     channels: usize,
     /// The speed over time.
@@ -126,7 +126,7 @@ impl Survey {
         }
         let digest: String = hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let fingerprint = format!("{PREFIX}{digest}");
-        let (trajectories, channels) = (found.len(), set.description.shape.channels);
+        let channels = set.description.shape.channels;
         for squares in profile.squares.iter_mut().chain([&mut change, &mut velocity]) {
             share(squares, channels);
         }
@@ -135,12 +135,14 @@ impl Survey {
             None => precision.warnings(&set.description.channel_names, set.offset()),
             Some(_) => Vec::new(),
         };
+        let roots = |sums: Vec<f64>| -> Vec<f64> {
+            sums.into_iter().map(|sum| (sum / found.len().max(1) as f64).sqrt()).collect()
+        };
         Self {
             values,
             data,
-            change,
-            velocity,
-            trajectories,
+            change: roots(change),
+            velocity: roots(velocity),
             channels,
             profile,
             path_errors,
@@ -173,25 +175,11 @@ impl Survey {
         range.into_iter().map(|ends| ends.map(f64::from)).collect()
     }
 
-    /// Returns the root mean square of the change between neighbouring snapshots of each channel.
-    pub(crate) fn change(&self) -> Vec<f64> {
-        self.roots(&self.change)
-    }
-
-    /// Returns the root mean square of the path's velocity of each channel.
-    pub(crate) fn velocity(&self) -> Vec<f64> {
-        self.roots(&self.velocity)
-    }
-
-    fn roots(&self, sums: &[f64]) -> Vec<f64> {
-        sums.iter().map(|sum| (sum / self.trajectories.max(1) as f64).sqrt()).collect()
-    }
-
     /// Returns which channels change by more than the rounding error of single precision.
     pub(crate) fn moves(&self) -> Vec<bool> {
         let means = self.values.normalization().mean;
-        let resolved = |(change, mean): (f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
-        self.change().into_iter().zip(means).map(resolved).collect()
+        let resolved = |(&change, mean): (&f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
+        self.change.iter().zip(means).map(resolved).collect()
     }
 }
 
