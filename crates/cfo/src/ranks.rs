@@ -17,13 +17,17 @@ pub fn is_first() -> bool {
     job().is_none_or(Ranks::is_first)
 }
 
+/// Returns whether a condition holds on any rank.
+pub(crate) fn any(holds: bool) -> bool {
+    job().map_or(holds, |ranks| ranks.gather(&[u8::from(holds)]).iter().any(|answer| answer[0] != 0))
+}
+
 /// Returns the result of work on this rank, or an error if the work failed on any rank.
 ///
 /// # Errors
 /// The error of this rank, or [`CfoError::Elsewhere`].
 pub fn agree<T, E: From<CfoError>>(outcome: std::result::Result<T, E>) -> std::result::Result<T, E> {
-    let Some(ranks) = job() else { return outcome };
-    let failed = ranks.gather(&[u8::from(outcome.is_err())]).iter().any(|answer| answer[0] != 0);
+    let failed = any(outcome.is_err());
     match outcome {
         Ok(_) if failed => Err(CfoError::Elsewhere.into()),
         outcome => outcome,

@@ -197,9 +197,7 @@ impl Evaluator<'_> {
 
 /// Returns the outcome for all ranks: an interrupt if any rank was interrupted, or else the error of any rank.
 fn settle(outcome: Result<()>) -> Result<()> {
-    let Some(ranks) = ranks::job() else { return outcome };
-    let interrupted = matches!(outcome, Err(CfoError::RolloutInterrupted));
-    match ranks.gather(&[u8::from(interrupted)]).iter().any(|answer| answer[0] != 0) {
+    match ranks::any(matches!(outcome, Err(CfoError::RolloutInterrupted))) {
         true => Err(CfoError::RolloutInterrupted),
         false => ranks::agree(outcome),
     }
