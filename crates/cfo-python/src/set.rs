@@ -176,7 +176,7 @@ impl Set {
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf, in_memory: bool) -> PyResult<Self> {
         task::interruptible(py, move |_| {
-            let mut set = Trajectories::open(&path, None)?;
+            let mut set = Trajectories::open(&path)?;
             if in_memory {
                 set.load(&Split::ALL)?;
             }

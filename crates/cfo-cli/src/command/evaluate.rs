@@ -175,7 +175,7 @@ pub(super) fn load(run: &Path, options: &IntegrationOptions) -> Result<(Trained,
 /// A file with the run's split into train, validation and test; without a split for [`SplitPart::All`].
 pub(super) fn divided(path: &Path, model: &Model, part: SplitPart) -> Result<Trajectories> {
     Ok(match part {
-        SplitPart::All => Trajectories::open(path, None)?,
+        SplitPart::All => Trajectories::open(path)?,
         _ => Trajectories::open_for_run(&model.recipe, path)?,
     })
 }

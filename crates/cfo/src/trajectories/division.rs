@@ -17,7 +17,7 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read or has fewer trajectories than the split asks for.
     pub fn open_by(recipe: &Recipe, path: &Path) -> Result<Self> {
-        Self::open_with_parts(path)?.divided_by(recipe)
+        Self::open(path)?.divided_by(recipe)
     }
 
     /// Opens a file to test a run, divided as for its training, so that no test trajectory was trained on. The split of the file is used if
@@ -26,7 +26,7 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read.
     pub fn open_for_run(recipe: &Recipe, path: &Path) -> Result<Self> {
-        let set = Self::open_with_parts(path)?;
+        let set = Self::open(path)?;
         let config = &recipe.data;
         let fits = config.split.is_none_or(|portions| portions.of(set.trajectories.len()).is_ok());
         if fits && !(set.named && config.simulate.is_some()) {

@@ -16,7 +16,7 @@ use cfo_data::{Description, Offset, Split, Trajectory, TrajectoryError};
 
 use crate::error::{CfoError, Result};
 use crate::paper::System;
-use crate::recipe::{Portions, Recipe};
+use crate::recipe::Recipe;
 use division::by_default;
 pub use part::Part;
 
@@ -108,26 +108,17 @@ impl Trajectories {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let mut set = Self::open(path.as_ref(), None)?;
+        let mut set = Self::open(path.as_ref())?;
         set.load(&Split::ALL)?;
         Ok(set)
     }
 
-    /// Opens a file and reads values only when they are needed ([`Trajectories::trajectory`]), for files larger than memory. `split`
-    /// replaces the split of the file, in the order of its trajectories.
+    /// Opens a file with the split that it defines. Values are read only when they are needed ([`Trajectories::trajectory`]), for files
+    /// larger than memory.
     ///
     /// # Errors
-    /// If the file cannot be read or has fewer trajectories.
-    pub fn open(path: &Path, split: Option<Portions>) -> Result<Self> {
-        let set = Self::open_with_parts(path)?;
-        match split {
-            Some(portions) => set.divided(portions, None),
-            None => Ok(set),
-        }
-    }
-
-    /// Opens a file with the split that it defines.
-    fn open_with_parts(path: &Path) -> Result<Self> {
+    /// If the file cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
         let file = TrajectoryFile::open(path)?;
         let count = file.len();
         let mut trajectories = Vec::with_capacity(count);

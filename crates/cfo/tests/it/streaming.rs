@@ -50,7 +50,7 @@ fn training_reads_a_file_that_is_not_in_memory() {
     }
     writer.finish().unwrap();
     let whole = Trajectories::read(&path).unwrap();
-    let opened = Trajectories::open(&path, None).unwrap();
+    let opened = Trajectories::open(&path).unwrap();
     assert!(opened.is_in_file() && opened.trajectories.iter().all(|one| one.values.is_empty()));
     assert!(!whole.is_in_file() && whole.trajectories == set.trajectories);
     for (i, trajectory) in whole.trajectories.iter().enumerate() {
@@ -66,7 +66,7 @@ fn training_reads_a_file_that_is_not_in_memory() {
     longer.train.steps = 80;
     assert!(trained(&longer, &opened, Some(&run), true).is_ok());
     // A missing file is an error and does not block.
-    let torn = Trajectories::open(&path, None).unwrap();
+    let torn = Trajectories::open(&path).unwrap();
     std::fs::write(&path, b"PK").unwrap();
     assert!(trained(&recipe, &torn, None, false).is_err());
 }
@@ -82,7 +82,7 @@ fn parts_are_read_when_they_are_asked_for() {
     }
     writer.finish().unwrap();
     let mut opened =
-        Trajectories::open(&path, Some([16, 2, 2].into())).unwrap().with_split([4, 6, 10]).unwrap();
+        Trajectories::open(&path).unwrap().with_split([16, 2, 2]).unwrap().with_split([4, 6, 10]).unwrap();
     opened.load(&[Split::Test]).unwrap();
     for (i, (found, split)) in opened.trajectories.iter().zip(&opened.splits).enumerate() {
         match split {
