@@ -199,7 +199,7 @@ impl Set {
             let equation = simulate::named(&system, &options)?;
             equation.check()?;
             let usual = paper::System::find(equation.name())?.counts();
-            let splits: Vec<Split> = simulate::parts(samples, split, usual)?.into_iter().flatten().collect();
+            let splits = simulate::parts(samples, split, usual)?;
             let mut trajectories = Vec::new();
             simulate::run(&*equation, splits.len(), seed, &line.interrupt, |_, trajectory| {
                 trajectories.push(trajectory);

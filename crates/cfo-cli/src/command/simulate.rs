@@ -126,7 +126,7 @@ fn simulate(equation: &dyn Equation, output: &SimulationOutput) -> Result<Report
     let started = Instant::now();
     let mut progress = Progress::new("simulating", splits.len() as u64);
     simulate::run(equation, splits.len(), output.seed, interrupt, |index, trajectory| -> Result<()> {
-        writer.push(&trajectory, splits[index])?;
+        writer.push(&trajectory, Some(splits[index]))?;
         progress.advance();
         Ok(())
     })
@@ -135,7 +135,7 @@ fn simulate(equation: &dyn Equation, output: &SimulationOutput) -> Result<Report
     drop(progress);
 
     let seconds = started.elapsed().as_secs_f64();
-    let count = |part| splits.iter().filter(|&&split| split == Some(part)).count();
+    let count = |part| splits.iter().filter(|&&split| split == part).count();
     Ok(Report {
         out: output.out.clone(),
         system: equation.name(),
