@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
+//! TerminalProgress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use crate::job;
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Counts finished pieces of work up to a known total.
-pub struct Progress {
+pub struct TerminalProgress {
     what: String,
     total: u64,
     done: u64,
@@ -23,7 +23,7 @@ pub struct Progress {
     bar: Option<Bar>,
 }
 
-impl Progress {
+impl TerminalProgress {
     /// Starts counting to `total`; `what` names the work, as in `simulating`.
     pub fn new(what: &str, total: u64) -> Self {
         let now = Instant::now();
@@ -52,7 +52,7 @@ impl Progress {
     }
 }
 
-/// Progress of a training run: loss, rate and time left.
+/// TerminalProgress of a training run: loss, rate and time left.
 pub struct TrainingProgress {
     steps: u32,
     spoken: Option<Instant>,

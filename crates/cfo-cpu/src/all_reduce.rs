@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use cfo_engine::backend::PlannedSteps;
 use cfo_engine::backend::StepKind;
-use cfo_engine::backend::Steps;
 use cfo_engine::ops::Op;
 use cfo_engine::{Graph, Memory, Node, Plan, Precision};
-use cfo_ranks::{Alone, Collective, Numbers, Sum, Summing};
+use cfo_ranks::{Alone, Collective, Numbers, RankSum, Summing};
 
 use crate::Io;
 use crate::buffer::Plain;
@@ -27,7 +27,7 @@ pub(crate) struct Reduction {
     pub(crate) position: usize,
     /// The step after which all values are computed; `None` if they exist from the beginning.
     pub(crate) after: Option<usize>,
-    order: Sum,
+    order: RankSum,
     outputs: usize,
     /// The message, while it is not being summed.
     message: Option<Numbers>,
@@ -55,7 +55,7 @@ impl Reduction {
             Some(Self {
                 position: place,
                 after: inputs.iter().filter_map(ready).max(),
-                order: op.shards.map_or(Sum::Any, Sum::Tree),
+                order: op.shards.map_or(RankSum::Any, RankSum::Tree),
                 outputs: inputs.len() / op.groups(),
                 message: Some(message(graph, inputs, memory.precision())),
                 pending: None,

@@ -1,6 +1,6 @@
 //! Execution of planned graphs on all cores.
 
-use cfo_engine::backend::{Executable, Place, StepKind, Steps};
+use cfo_engine::backend::{BufferPlace, Executable, PlannedSteps, StepKind};
 use cfo_engine::ops::{Op, Operand};
 use cfo_engine::{Element, EngineError, Graph, Memory, Node, Plan, Precision, Result, Type};
 
@@ -18,7 +18,7 @@ pub(crate) struct Sizing<'a> {
     pub(crate) memory: &'a Memory,
 }
 
-impl Steps for Sizing<'_> {
+impl PlannedSteps for Sizing<'_> {
     fn count(&self) -> usize {
         self.graph.entries().len()
     }
@@ -120,8 +120,8 @@ impl CpuExecutor {
             }
         }
         let source = |node: Node| match plan.place(node) {
-            Place::Leaf(id) => leaves[id].expect("every leaf has a source"),
-            Place::Arena(offset) => {
+            BufferPlace::Leaf(id) => leaves[id].expect("every leaf has a source"),
+            BufferPlace::Arena(offset) => {
                 let value = graph.value_type(node);
                 Source::Arena { offset, bytes: value.shape.len() * memory.element_bytes(value.element) }
             }

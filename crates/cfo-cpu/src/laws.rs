@@ -8,7 +8,7 @@ use cfo_engine::Plan;
 use cfo_engine::Precision;
 use cfo_engine::Result;
 use cfo_engine::backend::Executable;
-use cfo_engine::backend::{Place, Steps};
+use cfo_engine::backend::{BufferPlace, PlannedSteps};
 use cfo_engine::backend::{fuse, separate};
 use cfo_engine::ops::Activation;
 use cfo_engine::{Data, Memory};
@@ -116,11 +116,11 @@ fn bits((graph, outputs): (Graph, Vec<Node>), memory: &mut Memory, threads: usiz
 }
 
 /// Simulates the steps of a plan and records which value owns every byte.
-fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn Steps) {
+fn simulate(graph: &Graph, outputs: &[Node], plan: &Plan, sizes: &dyn PlannedSteps) {
     let owner = |node: Node| graph.owner(node);
     let range = |node: Node| match plan.place(node) {
-        Place::Leaf(_) => None,
-        Place::Arena(offset) => {
+        BufferPlace::Leaf(_) => None,
+        BufferPlace::Arena(offset) => {
             let value = graph.value_type(node);
             Some(offset..offset + value.shape.len() * sizes.element_bytes(node, value.element))
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use crate::fuse::{fuse, separate};
 pub use crate::graph::{Entry, list};
-pub use crate::plan::{ALIGNMENT, Place, StepKind, Steps};
+pub use crate::plan::{ALIGNMENT, BufferPlace, PlannedSteps, StepKind};
 
 use crate::data::{Data, Number};
 use crate::error::Result;

@@ -46,24 +46,24 @@ pub struct Var<'g> {
 }
 
 /// A second operand: a [`Var`], a [`Node`] or a fixed number, which becomes a scalar constant.
-pub trait Operand {
+pub trait IntoVar {
     /// Returns its value in a formula.
     fn var(self, formula: Formula<'_>) -> Var<'_>;
 }
 
-impl Operand for Node {
+impl IntoVar for Node {
     fn var(self, formula: Formula<'_>) -> Var<'_> {
         Var { formula, node: Some(self) }
     }
 }
 
-impl Operand for Var<'_> {
+impl IntoVar for Var<'_> {
     fn var(self, formula: Formula<'_>) -> Var<'_> {
         Var { formula, node: self.node }
     }
 }
 
-impl Operand for f64 {
+impl IntoVar for f64 {
     fn var(self, formula: Formula<'_>) -> Var<'_> {
         formula.append(|graph| Ok(graph.scalar(self)))
     }
@@ -142,7 +142,7 @@ impl<'g> Var<'g> {
     ///
     /// # Errors
     /// If the tensor has another shape, or [`Var::node`] returns an error.
-    pub fn assign_to(self, tensor: impl Operand) -> Result<()> {
+    pub fn assign_to(self, tensor: impl IntoVar) -> Result<()> {
         let assigned = self.with(tensor, |graph, value, tensor| graph.assign(tensor, value).map(|()| value));
         assigned.node().map(|_| ())
     }
@@ -157,7 +157,7 @@ impl<'g> Var<'g> {
     }
 
     /// A linear layer; see [`Graph::linear`].
-    pub fn linear(self, weight: impl Operand, bias: Option<Var<'_>>, activation: Activation) -> Self {
+    pub fn linear(self, weight: impl IntoVar, bias: Option<Var<'_>>, activation: Activation) -> Self {
         if bias.is_some_and(|bias| bias.node.is_none()) {
             return Self { node: None, ..self };
         }
@@ -166,7 +166,7 @@ impl<'g> Var<'g> {
     }
 
     /// Applies a function of two values that appends to the graph.
-    fn with(self, other: impl Operand, append: impl FnOnce(&mut Graph, Node, Node) -> Result<Node>) -> Self {
+    fn with(self, other: impl IntoVar, append: impl FnOnce(&mut Graph, Node, Node) -> Result<Node>) -> Self {
         let other = other.var(self.formula);
         match (self.node, other.node) {
             (Some(left), Some(right)) => self.formula.append(|graph| append(graph, left, right)),
@@ -200,7 +200,7 @@ macro_rules! functions {
         impl Var<'_> {
             $(
                 #[doc = concat!("See [`Graph::", stringify!($method), "`].")]
-                pub fn $method(self, other: impl Operand) -> Self {
+                pub fn $method(self, other: impl IntoVar) -> Self {
                     self.with(other, Graph::$method)
                 }
             )*

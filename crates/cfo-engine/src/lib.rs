@@ -30,13 +30,13 @@ pub use data::{Data, Number};
 pub use drain::Drain;
 pub use error::{EngineError, Result};
 pub use feed::{Feed, Page};
-pub use formula::{Formula, Operand, Var};
+pub use formula::{Formula, IntoVar, Var};
 pub use graph::{Graph, KeptTensor, Node, Parameter};
 pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{
-    Activation, AdamConfig, Distribution, Draw, GroupNormInputs, Numbering, PadMode, PathData, PathSample,
-    PathTensors, ResampleMode, Schedule, Wavelet, WaveletFamily, WindowTimes, spectral_modes,
+    Activation, AdamConfig, BatchDraw, Distribution, GroupNormInputs, Numbering, PadMode, PathData,
+    PathSample, PathTensors, ResampleMode, Schedule, Wavelet, WaveletFamily, WindowTimes, spectral_modes,
 };
 pub use plan::Plan;
 pub use precision::Precision;

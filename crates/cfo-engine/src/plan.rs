@@ -10,7 +10,7 @@ pub const ALIGNMENT: usize = 256;
 
 /// Position of a value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BufferPlace {
     /// At a byte offset of the arena.
     Arena(usize),
     /// In the tensor or constant of this leaf operation.
@@ -23,7 +23,7 @@ pub struct Plan {
     /// Operations in order, without leaves and reshapes.
     steps: Vec<usize>,
     /// `places[operation][output]`.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<BufferPlace>>,
     /// Offset of each operation's scratch memory, `(offset, bytes)`.
     scratch: Vec<(usize, usize)>,
     arena_bytes: usize,
@@ -42,7 +42,7 @@ pub enum StepKind {
 }
 
 /// Properties of a backend's program that the planner uses.
-pub trait Steps {
+pub trait PlannedSteps {
     /// Number of steps, leaves and views included.
     fn count(&self) -> usize;
     /// Values that a step reads; earlier steps produce them.
@@ -81,7 +81,7 @@ struct Buffer {
 
 impl Plan {
     /// Plans a program.
-    pub fn new(program: &dyn Steps) -> Self {
+    pub fn new(program: &dyn PlannedSteps) -> Self {
         let steps = order(program);
         let mut layout = Layout::new(program, &steps);
         for (step, &id) in steps.iter().enumerate() {
@@ -100,8 +100,10 @@ impl Plan {
         let place = |node: Node| {
             let node = program.owner(node);
             match program.kind(node.index()) {
-                StepKind::Leaf => Place::Leaf(node.index()),
-                _ => Place::Arena(buffer_of[node.index()][node.output()].map_or(0, |buffer| offsets[buffer])),
+                StepKind::Leaf => BufferPlace::Leaf(node.index()),
+                _ => BufferPlace::Arena(
+                    buffer_of[node.index()][node.output()].map_or(0, |buffer| offsets[buffer]),
+                ),
             }
         };
         let places = (0..program.count())
@@ -120,7 +122,7 @@ impl Plan {
     }
 
     /// Position of a value in memory.
-    pub fn place(&self, node: Node) -> Place {
+    pub fn place(&self, node: Node) -> BufferPlace {
         self.places[node.index()][node.output()]
     }
 
@@ -165,7 +167,7 @@ impl fmt::Display for Plan {
 
 /// Assigns values to buffers, step by step.
 struct Layout<'a> {
-    program: &'a dyn Steps,
+    program: &'a dyn PlannedSteps,
     last_read: Vec<Vec<usize>>,
     buffers: Vec<Buffer>,
     /// The buffer of each value.
@@ -174,7 +176,7 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(program: &'a dyn Steps, steps: &[usize]) -> Self {
+    fn new(program: &'a dyn PlannedSteps, steps: &[usize]) -> Self {
         let count = program.count();
         Self {
             program,
@@ -227,14 +229,14 @@ impl<'a> Layout<'a> {
 }
 
 /// All steps in the order in which they were added, effects last.
-fn order(program: &dyn Steps) -> Vec<usize> {
+fn order(program: &dyn PlannedSteps) -> Vec<usize> {
     let plain = (0..program.count()).filter(|id| !program.effects().contains(id));
     let all = plain.chain(program.effects().iter().copied());
     all.filter(|&id| program.kind(id) == StepKind::Work).collect()
 }
 
 /// The last step that reads each value; requested values are read after the end.
-fn last_reads(program: &dyn Steps, steps: &[usize]) -> Vec<Vec<usize>> {
+fn last_reads(program: &dyn PlannedSteps, steps: &[usize]) -> Vec<Vec<usize>> {
     let mut last: Vec<Vec<usize>> =
         (0..program.count()).map(|id| vec![0; program.outputs(id).len()]).collect();
     for (step, &id) in steps.iter().enumerate() {

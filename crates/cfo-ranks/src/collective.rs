@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::messenger::{Sum, Summing};
+use crate::messenger::{RankSum, Summing};
 use crate::numbers::Numbers;
 use crate::ranks::Ranks;
 
@@ -15,7 +15,7 @@ pub trait Collective: fmt::Debug + Send + Sync {
     fn size(&self) -> usize;
 
     /// Starts to sum numbers over all; everyone gets the sum.
-    fn start_sum(&self, numbers: Numbers, order: Sum) -> Summing;
+    fn start_sum(&self, numbers: Numbers, order: RankSum) -> Summing;
 
     /// The bytes of rank 0.
     fn broadcast(&self, bytes: &[u8]) -> Vec<u8>;
@@ -33,7 +33,7 @@ impl Collective for &'static Ranks {
         Ranks::size(self)
     }
 
-    fn start_sum(&self, numbers: Numbers, order: Sum) -> Summing {
+    fn start_sum(&self, numbers: Numbers, order: RankSum) -> Summing {
         Ranks::start_sum(self, numbers, order)
     }
 
@@ -59,8 +59,8 @@ impl Collective for Alone {
         1
     }
 
-    fn start_sum(&self, mut numbers: Numbers, order: Sum) -> Summing {
-        if let Sum::Tree(shards) = order {
+    fn start_sum(&self, mut numbers: Numbers, order: RankSum) -> Summing {
+        if let RankSum::Tree(shards) = order {
             numbers.add_in_tree(shards.count);
         }
         Summing::done(numbers)

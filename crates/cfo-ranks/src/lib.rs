@@ -25,7 +25,7 @@ mod world;
 pub use collective::{Alone, Collective};
 pub use error::{RanksError, Result};
 pub use launcher::{Kind, Launcher};
-pub use messenger::{Sum, Summing, waited};
+pub use messenger::{RankSum, Summing, waited};
 pub use numbers::Numbers;
 pub use ranks::{Identity, Ranks};
 pub use tree::{Shards, add_in_tree};

@@ -25,7 +25,7 @@ pub fn waited() -> Duration {
 
 /// In which order numbers are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sum {
+pub enum RankSum {
     /// As MPI likes: the bits depend on the number of ranks.
     Any,
     /// In a tree over fixed shards, whose values lie one after another: the bits do not. The sum lies where the first was.
@@ -121,10 +121,10 @@ impl Messenger {
     }
 
     /// Sums numbers over all ranks.
-    pub(crate) fn sum(&mut self, mut numbers: Numbers, order: Sum) -> Result<Numbers> {
+    pub(crate) fn sum(&mut self, mut numbers: Numbers, order: RankSum) -> Result<Numbers> {
         match order {
-            Sum::Any => self.sum_in_any_order(&mut numbers)?,
-            Sum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
+            RankSum::Any => self.sum_in_any_order(&mut numbers)?,
+            RankSum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
         }
         Ok(numbers)
     }

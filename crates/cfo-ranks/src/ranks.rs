@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
 use std::time::Instant;
 
 use crate::error::{RanksError, Result};
-use crate::messenger::{Messenger, MessengerOrder, Sum, Summing, park};
+use crate::messenger::{Messenger, MessengerOrder, RankSum, Summing, park};
 use crate::numbers::Numbers;
 
 /// Who a rank is.
@@ -75,13 +75,13 @@ impl Ranks {
     }
 
     /// Starts to sum numbers over all ranks; every rank gets the sum.
-    pub fn start_sum(&self, numbers: Numbers, order: Sum) -> Summing {
+    pub fn start_sum(&self, numbers: Numbers, order: RankSum) -> Summing {
         Summing::new(self.communicate(move |messenger| messenger.sum(numbers, order)))
     }
 
     /// The sum of numbers over all ranks.
     pub fn all_reduce(&self, values: Vec<f64>) -> Vec<f64> {
-        match self.start_sum(Numbers::F64(values), Sum::Any).wait() {
+        match self.start_sum(Numbers::F64(values), RankSum::Any).wait() {
             Numbers::F64(values) => values,
             Numbers::F32(_) => unreachable!("the precision of a sum is that of its numbers"),
         }

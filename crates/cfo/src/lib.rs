@@ -62,7 +62,7 @@ pub use {cfo_data as data, cfo_numerics as numerics};
 pub mod graph {
     #[doc(inline)]
     pub use cfo_engine::{
-        Activation, Element, EngineError, Formula, Graph, GroupNormInputs, Initial, Node, Operand, PadMode,
+        Activation, Element, EngineError, Formula, Graph, GroupNormInputs, Initial, IntoVar, Node, PadMode,
         ResampleMode, Shape, Var, Wavelet, WaveletFamily, spectral_modes,
     };
 }

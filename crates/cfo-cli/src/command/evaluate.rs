@@ -13,7 +13,7 @@ use crate::args::{self, IntegrationOptions, SplitPart};
 use crate::diagnostics::{Incomplete, say};
 use crate::interrupt;
 use crate::job;
-use crate::progress::Progress;
+use crate::progress::TerminalProgress;
 use crate::report::CellAlignment::{Left, Right};
 use crate::report::{self, TextTable, scientific};
 use crate::terminal;
@@ -93,7 +93,7 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
     // Rank 0 counts its own share of the rollouts of all ranks.
     let ranks = cfo::ranks::world().map_or(1, |ranks| ranks.size() as u64);
-    let mut progress = Progress::new("evaluating", part.frames().sum::<usize>() as u64 / ranks);
+    let mut progress = TerminalProgress::new("evaluating", part.frames().sum::<usize>() as u64 / ranks);
     let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::output::{check_trajectories, is_same};
 use crate::args;
 use crate::diagnostics::say;
-use crate::progress::Progress;
+use crate::progress::TerminalProgress;
 use crate::{interrupt, report};
 
 /// Most values held in memory at a time.
@@ -152,7 +152,7 @@ fn write(
     let size = file.description().shape.len();
     let portion = (HELD / size).max(1);
     let interrupt = interrupt::flag()?;
-    let mut progress = Progress::new("exporting", indices.len() as u64);
+    let mut progress = TerminalProgress::new("exporting", indices.len() as u64);
     let mut writer = TrajectoryWriter::create(&arguments.out, file.description(), options)?;
     let mut values = vec![0.0; portion.min(frames) * size];
     for &index in indices {

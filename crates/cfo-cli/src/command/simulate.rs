@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::output::layout_of;
 use crate::args::{self, SimulatedSystem, SimulationLayout, SimulationOutput};
 use crate::interrupt;
-use crate::progress::Progress;
+use crate::progress::TerminalProgress;
 use crate::report;
 
 /// The result; the JSON document.
@@ -124,7 +124,7 @@ fn simulate(equation: &dyn Equation, output: &SimulationOutput) -> Result<Report
 
     let interrupt = interrupt::flag()?;
     let started = Instant::now();
-    let mut progress = Progress::new("simulating", splits.len() as u64);
+    let mut progress = TerminalProgress::new("simulating", splits.len() as u64);
     simulate::run(equation, splits.len(), output.seed, interrupt, |index, trajectory| -> Result<()> {
         writer.push(&trajectory, Some(splits[index]))?;
         progress.advance();

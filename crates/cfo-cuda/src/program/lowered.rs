@@ -1,6 +1,6 @@
 //! Planned programs lowered to commands, independently of a device.
 
-use cfo_engine::backend::Place;
+use cfo_engine::backend::BufferPlace;
 use cfo_engine::{Node, Plan};
 
 use super::lowering::Probe;
@@ -31,8 +31,8 @@ impl Bases<'_> {
     fn value(&self, typed: &Typed, plan: &Plan, node: Node, half: bool) -> Value {
         let (count, mut scalar) = (typed.code.shape(node).len(), typed.scalar(node));
         let address = match plan.place(node) {
-            Place::Arena(offset) => self.arena + offset as u64,
-            Place::Leaf(leaf) => match self.copies[leaf].filter(|_| half) {
+            BufferPlace::Arena(offset) => self.arena + offset as u64,
+            BufferPlace::Leaf(leaf) => match self.copies[leaf].filter(|_| half) {
                 Some(copy) => {
                     scalar = Scalar::Bf16;
                     copy

@@ -15,7 +15,7 @@ use crate::program::select::select;
 use crate::program::{Code, Gpu, Instruction, Scalar, Scalars};
 use crate::runtime::compile;
 use crate::runtime::driver::Context;
-use cfo_engine::backend::{StepKind, Steps};
+use cfo_engine::backend::{PlannedSteps, StepKind};
 use cfo_engine::{Element, EngineError, Graph, Node, Plan, Precision, Result, Type};
 
 /// Maximum bytes of values of programs that share no buffers, about the size of the L2 cache.
@@ -205,7 +205,7 @@ impl Typed {
     }
 }
 
-impl Steps for Typed {
+impl PlannedSteps for Typed {
     fn count(&self) -> usize {
         self.code.entries.len()
     }

@@ -12,7 +12,7 @@ use crate::runtime::feed::Pinned;
 use crate::runtime::nccl::{Communicator, Message, Nccl};
 use cfo_engine::backend::PageMemory;
 use cfo_engine::{Collective, Result};
-use cfo_ranks::{Numbers, Sum};
+use cfo_ranks::{Numbers, RankSum};
 
 /// Method of a program's sums over ranks.
 pub(crate) enum Way {
@@ -143,7 +143,7 @@ impl HostSum {
         let (pinned, room) = &mut *held;
         let Some(Numbers::F32(mut values)) = room.take() else { return };
         values.copy_from_slice(pinned.values());
-        if let Numbers::F32(sum) = self.ranks.start_sum(Numbers::F32(values), Sum::Any).wait() {
+        if let Numbers::F32(sum) = self.ranks.start_sum(Numbers::F32(values), RankSum::Any).wait() {
             pinned.values().copy_from_slice(&sum);
             *room = Some(Numbers::F32(sum));
         }

@@ -135,7 +135,7 @@ fn whole_trajectories(stencil: usize) -> Result<(Graph, Vec<Node>)> {
     let values = graph.input("values", [40, 1, 13, 2])?;
     let whole = graph.sample_path(PathTensors { values, times, offsets }, data, 7, (1, 2), counter)?;
     let values = graph.input("staged", [63, 1, 13, 2])?;
-    let draw = cfo_engine::Draw { data, seed: 1, stream: 2, first: 0 };
+    let draw = cfo_engine::BatchDraw { data, seed: 1, stream: 2, first: 0 };
     let staged = graph.sample_staged(PathTensors { values, times, offsets }, draw, 7, counter)?;
     Ok((graph, vec![whole.time, whole.state, whole.target, staged.target, staged.trajectory]))
 }

@@ -1,6 +1,6 @@
 //! The planned scratch memory is that of the selected kernel.
 
-use cfo_engine::backend::{Steps as _, fuse};
+use cfo_engine::backend::{PlannedSteps as _, fuse};
 use cfo_engine::ops::{Activation, GroupNormInputs};
 use cfo_engine::{Graph, Node, Precision, Result};
 

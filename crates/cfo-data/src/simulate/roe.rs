@@ -10,13 +10,13 @@ const STILL: f64 = 1e-20;
 
 /// Conserved quantities along a line, ghosts included: depth, momentum along the line and momentum across it.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct CellLine {
     pub(super) depth: Vec<f64>,
     pub(super) along: Vec<f64>,
     pub(super) across: Vec<f64>,
 }
 
-impl Line {
+impl CellLine {
     pub(super) fn new(cells: usize) -> Self {
         Self { depth: vec![0.0; cells], along: vec![0.0; cells], across: vec![0.0; cells] }
     }
@@ -63,7 +63,7 @@ impl Sweep {
     ///
     /// Interface i is between the cells i - 1 and i. Only the part between the first and the last jump is computed,
     /// because equal cells do not change. Before the waves arrive these are most of the line.
-    pub(super) fn advance(&mut self, line: &mut Line, ratio: f64) -> f64 {
+    pub(super) fn advance(&mut self, line: &mut CellLine, ratio: f64) -> f64 {
         let cells = line.depth.len();
         let ends = [0, cells - 1].map(|at| Cell::new(line, at, self.gravity).fastest());
         let mut fastest = ends[0].max(ends[1]);
@@ -110,7 +110,7 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(line: &Line, at: usize, gravity: f64) -> Self {
+    fn new(line: &CellLine, at: usize, gravity: f64) -> Self {
         let depth = line.depth[at];
         let root = depth.sqrt();
         Self {
@@ -213,9 +213,9 @@ fn limiter(neighbour: f64, own: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn line(states: &[[f64; 3]]) -> Line {
+    fn line(states: &[[f64; 3]]) -> CellLine {
         let column = |q: usize| states.iter().map(|state| state[q]).collect();
-        Line { depth: column(0), along: column(1), across: column(2) }
+        CellLine { depth: column(0), along: column(1), across: column(2) }
     }
 
     fn flux([h, m, p]: [f64; 3]) -> [f64; 3] {
@@ -280,7 +280,7 @@ mod tests {
     fn order_is_two_on_smooth_flow() {
         let end = |cells: usize| -> Vec<f64> {
             let width = 2.0 / cells as f64;
-            let mut line = Line::new(cells + 2 * GHOSTS);
+            let mut line = CellLine::new(cells + 2 * GHOSTS);
             for i in 0..cells + 2 * GHOSTS {
                 let x = (i as f64 - GHOSTS as f64 + 0.5) * width - 1.0;
                 line.depth[i] = 1.0 + 0.05 * (-20.0 * x * x).exp();

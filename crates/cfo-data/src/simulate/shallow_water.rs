@@ -8,7 +8,7 @@ use cfo_numerics::Philox;
 use serde::{Deserialize, Serialize};
 
 use super::legacy_random::LegacyRandom;
-use super::roe::{GHOSTS, Line, Sweep};
+use super::roe::{CellLine, GHOSTS, Sweep};
 use super::{Equation, SimulationError, options};
 use crate::{Description, FieldShape, Trajectory};
 
@@ -237,7 +237,7 @@ struct Water {
     /// Depth, momentum along x, momentum along y.
     state: [Vec<f64>; 3],
     saved: [Vec<f64>; 3],
-    line: Line,
+    line: CellLine,
     sweep: Sweep,
 }
 
@@ -256,7 +256,7 @@ impl Water {
             step: FIRST_STEP,
             saved: state.clone(),
             state,
-            line: Line::new(side),
+            line: CellLine::new(side),
             sweep: Sweep::new(GRAVITY, side),
         }
     }

@@ -53,7 +53,7 @@ pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::{Distribution, Numbering};
 pub use resample::ResampleMode;
-pub use sample_path::{Draw, PathData, PathSample, PathTensors, WindowTimes};
+pub use sample_path::{BatchDraw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;
 
 /// Properties of an operation that the graph uses.

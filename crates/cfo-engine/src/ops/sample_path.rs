@@ -72,7 +72,7 @@ impl PathData {
 /// How batches are drawn: the data and the random numbers. Sample `i` of step `n` uses Philox's counter `[i, n, stream,
 /// 0]` with the seed as key. Samples are numbered over all ranks that share a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draw {
+pub struct BatchDraw {
     /// The data of a sample.
     pub data: PathData,
     /// Key of the random numbers.
@@ -98,7 +98,7 @@ pub struct Drawn {
     pub weights: Option<PathWeights>,
 }
 
-impl Draw {
+impl BatchDraw {
     /// Draws sample `sample` of a step.
     #[inline]
     pub fn sample(&self, sample: usize, step: u32, times: &[f64], offsets: &[u32]) -> Drawn {
@@ -197,7 +197,7 @@ pub struct WindowTimes {
 #[derive(Clone, Debug)]
 pub struct SamplePath {
     /// How samples are drawn.
-    pub draw: Draw,
+    pub draw: BatchDraw,
     /// Number of samples.
     pub batch: usize,
     /// Whether the values are only the snapshots of the batch, [`PathData::window`] rows per sample, instead of all
@@ -235,7 +235,7 @@ impl Operation for SamplePath {
     }
 
     fn attributes(&self) -> String {
-        let Draw { data, seed, stream, first } = self.draw;
+        let BatchDraw { data, seed, stream, first } = self.draw;
         let from = if first == 0 { String::new() } else { format!(" first={first}") };
         let staged = if self.staged { " staged" } else { "" };
         format!(" batch={} seed={seed} stream={stream}{from} {data:?}{staged}", self.batch)
@@ -271,7 +271,7 @@ impl Graph {
         (seed, stream): (u64, u32),
         counter: Node,
     ) -> Result<PathSample> {
-        self.sample_draw(tensors, Draw { data, seed, stream, first: 0 }, batch, counter)
+        self.sample_draw(tensors, BatchDraw { data, seed, stream, first: 0 }, batch, counter)
     }
 
     /// Draws `batch` samples as described by `draw`, for instance a part of a batch that ranks share.
@@ -281,7 +281,7 @@ impl Graph {
     pub fn sample_draw(
         &mut self,
         tensors: PathTensors,
-        draw: Draw,
+        draw: BatchDraw,
         batch: usize,
         counter: Node,
     ) -> Result<PathSample> {
@@ -290,14 +290,14 @@ impl Graph {
 
     /// Draws samples from values that contain only the snapshots of the batch.
     ///
-    /// The values have [`PathData::window`] rows per sample, given by [`Draw::rows`], in the order of the samples.
+    /// The values have [`PathData::window`] rows per sample, given by [`BatchDraw::rows`], in the order of the samples.
     ///
     /// # Errors
     /// If the tensors do not fit together.
     pub fn sample_staged(
         &mut self,
         tensors: PathTensors,
-        draw: Draw,
+        draw: BatchDraw,
         batch: usize,
         counter: Node,
     ) -> Result<PathSample> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use cfo_device::Device;
 use cfo_engine::{Collective, Graph, Initial, Memory, Precision, Program, Shards};
-use cfo_ranks::{Numbers, Sum, Summing};
+use cfo_ranks::{Numbers, RankSum, Summing};
 
 /// State that the threads share: each adds its part in turn, then all take the sum.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Collective for Thread {
         self.size
     }
 
-    fn start_sum(&self, numbers: Numbers, order: Sum) -> Summing {
+    fn start_sum(&self, numbers: Numbers, order: RankSum) -> Summing {
         let Numbers::F32(own) = numbers else { panic!("the test computes in single precision") };
         let length = own.len();
         self.table.parts.lock().unwrap()[self.rank] = Some(own.clone());
@@ -39,8 +39,8 @@ impl Collective for Thread {
             self.table.parts.lock().unwrap().iter().map(|part| part.clone().unwrap()).collect();
         self.table.barrier.wait();
         let sum = match order {
-            Sum::Any => (0..own.len()).map(|i| parts.iter().map(|part| part[i]).sum()).collect(),
-            Sum::Tree(own) => {
+            RankSum::Any => (0..own.len()).map(|i| parts.iter().map(|part| part[i]).sum()).collect(),
+            RankSum::Tree(own) => {
                 let size = parts[0].len() / Shards::of(own.total, 0, self.size).count;
                 let mut all: Vec<f32> = parts
                     .iter()

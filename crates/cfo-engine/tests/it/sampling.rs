@@ -2,7 +2,7 @@
 
 use cfo_device::Device;
 use cfo_engine::{
-    Data, Distribution, Draw, Element, Graph, Memory, Node, Numbering, PathData, PathTensors, Precision,
+    BatchDraw, Data, Distribution, Element, Graph, Memory, Node, Numbering, PathData, PathTensors, Precision,
     Program, Shape,
 };
 use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
@@ -94,7 +94,7 @@ fn whole_trajectories_are_resampled() {
     let path = Path::new(Spline::Quintic, 5).unwrap();
     let (frames, batch, longest) = (6, 20, 14);
     let data = PathData::Whole { path, frames, longest };
-    let draw = Draw { data, seed: 3, stream: 1, first: 0 };
+    let draw = BatchDraw { data, seed: 3, stream: 1, first: 0 };
     let sampled = |staged: bool| {
         let mut graph = Graph::new();
         let rows = if staged { batch * longest } else { times.len() };
@@ -159,7 +159,7 @@ fn draws_fall_where_they_say() {
     const DRAWS: usize = 40_000;
     for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
         let data = PathData::Flow { by, path, noise: NoiseSchedule::NONE };
-        let draw = Draw { data, seed: 11, stream: 2, first: 0 };
+        let draw = BatchDraw { data, seed: 11, stream: 2, first: 0 };
         let mut nearest = [0.0; 8];
         for sample in 0..DRAWS {
             let drawn = draw.sample(sample, 3, &times, &offsets);
@@ -201,7 +201,7 @@ fn draws_fall_where_they_say() {
 fn single_snapshots_are_at_rest() {
     for by in [DrawBy::Time, DrawBy::Interval, DrawBy::Snapshot] {
         let data = PathData::Flow { by, path: Path::default(), noise: NoiseSchedule::NONE };
-        let drawn = Draw { data, seed: 1, stream: 0, first: 0 }.sample(0, 0, &[2.5], &[0, 1]);
+        let drawn = BatchDraw { data, seed: 1, stream: 0, first: 0 }.sample(0, 0, &[2.5], &[0, 1]);
         let weights = drawn.weights.unwrap();
         assert_eq!(
             (drawn.time, weights.value(), weights.velocity()),

@@ -2,7 +2,7 @@
 
 use cfo_device::Device;
 use cfo_engine::{
-    Activation, AdamConfig, Data, Draw, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
+    Activation, AdamConfig, BatchDraw, Data, Element, Graph, Initial, Memory, Node, PathData, PathTensors,
     Precision, Program, Result, Shape,
 };
 use cfo_numerics::{DrawBy, NoiseSchedule, Path};
@@ -146,7 +146,7 @@ fn draws(first: u32, batch: usize) -> (Vec<f32>, Vec<f32>) {
         path: Path::default(),
         noise: NoiseSchedule { amplitude: 0.1, exponent: 2, decay: 0.0 },
     };
-    let draw = Draw { data, seed: 5, stream: 1, first };
+    let draw = BatchDraw { data, seed: 5, stream: 1, first };
     let sample = graph.sample_staged(tensors, draw, batch, counter).unwrap();
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
     memory.initialize(&graph, 1).unwrap();
@@ -205,7 +205,7 @@ fn a_sum_over_one_machine_is_nothing() {
 fn windows(intervals: usize, staged: bool) -> Vec<Vec<f64>> {
     let (batch, step, offsets) = (64, 3, [0, 5, 7, 16]);
     let times: Vec<f64> = (0..16).map(|row| f64::from(row) + 0.1 * f64::from(row).sin()).collect();
-    let draw = Draw { data: PathData::Window { intervals }, seed: 5, stream: 1, first: 0 };
+    let draw = BatchDraw { data: PathData::Window { intervals }, seed: 5, stream: 1, first: 0 };
     let values: Vec<f32> = match staged {
         false => (0..16).flat_map(|row| [row as f32, -(row as f32)]).collect(),
         true => (0..batch)

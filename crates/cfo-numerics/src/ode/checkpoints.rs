@@ -9,16 +9,16 @@
 /// recomputed.
 ///
 /// ```
-/// use cfo_numerics::ode::Checkpoints;
+/// use cfo_numerics::ode::StepCheckpoints;
 ///
-/// let mut checkpoints = Checkpoints::new(2);
+/// let mut checkpoints = StepCheckpoints::new(2);
 /// let kept: Vec<Option<usize>> = (0..5).map(|step| checkpoints.keep(step)).collect();
 /// assert_eq!(kept, [Some(0), Some(1), Some(1), None, Some(1)]);
 /// let recall = checkpoints.recall(3);
 /// assert_eq!((recall.step, recall.slot, recall.keep), (0, 0, vec![(1, 1)]));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Checkpoints {
+pub struct StepCheckpoints {
     /// Only multiples of this are kept.
     stride: usize,
     /// Steps that are kept, in increasing order, and their slots.
@@ -38,7 +38,7 @@ pub struct Recall {
     pub keep: Vec<(usize, usize)>,
 }
 
-impl Checkpoints {
+impl StepCheckpoints {
     /// Creates an empty set of `slots` slots, at least one.
     pub fn new(slots: usize) -> Self {
         Self { stride: 1, kept: Vec::new(), free: (0..slots.max(1)).rev().collect() }
@@ -70,7 +70,7 @@ impl Checkpoints {
     /// order; later steps are dropped.
     ///
     /// # Panics
-    /// If no earlier step was kept, that is if [`Checkpoints::keep`] was not called for step 0.
+    /// If no earlier step was kept, that is if [`StepCheckpoints::keep`] was not called for step 0.
     pub fn recall(&mut self, wanted: usize) -> Recall {
         while let Some((_, slot)) = self.kept.pop_if(|(step, _)| *step > wanted) {
             self.free.push(slot);
@@ -100,7 +100,7 @@ mod tests {
     /// Goes forward and back over `steps` steps, where a step's state is its number; returns the number of recomputed
     /// steps.
     fn reverse(slots: usize, steps: usize) -> usize {
-        let (mut checkpoints, mut memory) = (Checkpoints::new(slots), vec![usize::MAX; slots]);
+        let (mut checkpoints, mut memory) = (StepCheckpoints::new(slots), vec![usize::MAX; slots]);
         for step in 0..steps {
             if let Some(slot) = checkpoints.keep(step) {
                 memory[slot] = step;

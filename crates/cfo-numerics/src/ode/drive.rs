@@ -24,12 +24,12 @@ pub enum Steps {
 
 /// Cost of an integration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DriveCounts {
     /// Steps taken.
     pub steps: u64,
     /// Attempted steps that were rejected.
     pub rejections: u64,
-    /// Evaluations of the field (the paper's NFE). [`drive`] does not count them; the implementor of [`Advance`] does.
+    /// Evaluations of the field (the paper's NFE). [`drive`] does not count them; the implementor of [`AdvanceState`] does.
     pub evaluations: u64,
 }
 
@@ -39,11 +39,11 @@ pub struct Counts {
 /// [`Integrator`](super::Integrator), another is a rollout whose states stay on the device.
 ///
 /// ```
-/// use cfo_numerics::ode::{Advance, OdeError, RK4, Steps, drive};
+/// use cfo_numerics::ode::{AdvanceState, OdeError, RK4, Steps, drive};
 ///
 /// /// Moves along the exact solution of `u' = -u`.
 /// struct Exact { state: f64, next: f64, outputs: Vec<f64> }
-/// impl Advance for Exact {
+/// impl AdvanceState for Exact {
 ///     type Error = OdeError;
 ///     fn first_step(&mut self, _end: f64, _rtol: f64, _atol: f64) -> Result<f64, OdeError> { Ok(0.1) }
 ///     fn attempt(&mut self, start: f64, end: f64) -> Result<(), OdeError> {
@@ -61,7 +61,7 @@ pub struct Counts {
 /// assert_eq!((counts.steps, exact.outputs.len()), (10, 2));
 /// # Ok::<(), OdeError>(())
 /// ```
-pub trait Advance {
+pub trait AdvanceState {
     /// The implementor's error, which includes integrations that cannot continue.
     type Error: From<OdeError>;
 
@@ -91,16 +91,16 @@ pub trait Advance {
 }
 
 /// Advances a state from `t0` through the output times. The rules are those of [`integrate`](super::integrate).
-pub fn drive<A: Advance>(
+pub fn drive<A: AdvanceState>(
     state: &mut A,
     tableau: &Tableau,
     t0: f64,
     output_times: &[f64],
     steps: Steps,
-) -> Result<Counts, A::Error> {
+) -> Result<DriveCounts, A::Error> {
     check_times(t0, output_times)?;
-    let Some(&end) = output_times.last() else { return Ok(Counts::default()) };
-    let mut drive = Drive { state, time: t0, times: output_times, done: 0, counts: Counts::default() };
+    let Some(&end) = output_times.last() else { return Ok(DriveCounts::default()) };
+    let mut drive = Drive { state, time: t0, times: output_times, done: 0, counts: DriveCounts::default() };
     drive.deliver_reached()?;
     match steps {
         Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
@@ -129,10 +129,10 @@ struct Drive<'a, A> {
     time: f64,
     times: &'a [f64],
     done: usize,
-    counts: Counts,
+    counts: DriveCounts,
 }
 
-impl<A: Advance> Drive<'_, A> {
+impl<A: AdvanceState> Drive<'_, A> {
     /// Delivers outputs at exactly the time of the accepted state.
     fn deliver_reached(&mut self) -> Result<(), A::Error> {
         while self.times.get(self.done) == Some(&self.time) {

@@ -1,10 +1,10 @@
 //! Integration on the host from an initial state through a list of output times.
 
-use super::{Advance, Counts, OdeError, Stepper, Steps, Tableau, VectorField, drive};
+use super::{AdvanceState, DriveCounts, OdeError, Stepper, Steps, Tableau, VectorField, drive};
 
 /// States at the output times, and the cost of the integration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
+pub struct OdeSolution {
     /// The output times.
     pub times: Vec<f64>,
     /// States, one row for each time.
@@ -17,7 +17,7 @@ pub struct Solution {
     pub evaluations: u64,
 }
 
-impl Solution {
+impl OdeSolution {
     /// The state at output time `index`.
     ///
     /// # Panics
@@ -39,12 +39,12 @@ pub fn integrate<F: VectorField + ?Sized>(
     u0: &[f64],
     output_times: &[f64],
     steps: Steps,
-) -> Result<Solution, OdeError> {
+) -> Result<OdeSolution, OdeError> {
     let mut states = Vec::with_capacity(output_times.len() * u0.len());
     let counts = Integrator::new(tableau, steps)
         .integrate(field, t0, u0, output_times, |_, state| states.extend_from_slice(state))?;
-    let Counts { steps, rejections, evaluations } = counts;
-    Ok(Solution { times: output_times.to_vec(), states, steps, rejections, evaluations })
+    let DriveCounts { steps, rejections, evaluations } = counts;
+    Ok(OdeSolution { times: output_times.to_vec(), states, steps, rejections, evaluations })
 }
 
 /// An integrator that keeps its workspace between integrations and passes states to a callback instead of storing them.
@@ -86,7 +86,7 @@ impl Integrator {
         u0: &[f64],
         output_times: &[f64],
         sink: impl FnMut(usize, &[f64]),
-    ) -> Result<Counts, OdeError> {
+    ) -> Result<DriveCounts, OdeError> {
         if let Some((index, &value)) = u0.iter().enumerate().find(|(_, u)| !u.is_finite()) {
             return Err(OdeError::InitialState { index, value });
         }
@@ -95,7 +95,7 @@ impl Integrator {
         let tableau = *self.stepper.tableau();
         let mut run = Run { field, stepper: &mut self.stepper, output: &mut self.output, sink };
         let counts = drive(&mut run, &tableau, t0, output_times, self.steps)?;
-        Ok(Counts { evaluations: self.stepper.evaluations(), ..counts })
+        Ok(DriveCounts { evaluations: self.stepper.evaluations(), ..counts })
     }
 }
 
@@ -107,7 +107,7 @@ struct Run<'a, F: ?Sized, S> {
     sink: S,
 }
 
-impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> Advance for Run<'_, F, S> {
+impl<F: VectorField + ?Sized, S: FnMut(usize, &[f64])> AdvanceState for Run<'_, F, S> {
     type Error = OdeError;
 
     fn first_step(&mut self, end: f64, rtol: f64, atol: f64) -> Result<f64, OdeError> {

@@ -5,11 +5,11 @@
 //! - [`Steps`]: how step lengths are chosen
 //! - [`Stepper`]: makes single steps
 //! - [`Integrator`]: steps through output times
-//! - [`Solution`]: the result
+//! - [`OdeSolution`]: the result
 //!
 //! No decision uses the state. [`drive`] decides which steps are attempted and when outputs are due. A [`Course`]
 //! decides whether an adaptive step is accepted and how long the next one is. Integrations on other devices share them:
-//! a single state implements [`Advance`], a batch has a [`Course`] for each trajectory.
+//! a single state implements [`AdvanceState`], a batch has a [`Course`] for each trajectory.
 
 mod checkpoints;
 mod control;
@@ -22,12 +22,12 @@ mod tableau;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoints::{Checkpoints, Recall};
+pub use checkpoints::{Recall, StepCheckpoints};
 pub use control::{Controller, Decision, StepControl, first_step};
 pub use course::Course;
-pub use drive::{Advance, Counts, Steps, drive};
+pub use drive::{AdvanceState, DriveCounts, Steps, drive};
 pub use error::OdeError;
-pub use integrator::{Integrator, Solution, integrate};
+pub use integrator::{Integrator, OdeSolution, integrate};
 pub use stepper::Stepper;
 pub use tableau::{DOPRI5, EULER, HEUN, RK4, TSIT5, Tableau, UnknownMethod};
 

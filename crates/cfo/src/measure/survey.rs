@@ -1,6 +1,6 @@
 //! The survey of the training data: one pass reads, measures, hashes and stores every value.
 
-use cfo_data::{ChangeProducts, FieldShape, Normalization, Precision, Statistics};
+use cfo_data::{ChangeProducts, FieldShape, Normalization, RoundingCheck, Statistics};
 use cfo_numerics::{DrawBy, Energy};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -101,7 +101,7 @@ impl Survey {
         let (mut values, mut hasher) = (Statistics::new(channels), Sha256::new());
         let (mut profile, mut path_errors) = (ProfileSums::new(channels), Vec::new());
         let mut data: Option<Statistics> = None;
-        let mut precision = Precision::new(channels);
+        let mut precision = RoundingCheck::new(channels);
         for (one, selection) in found.iter().zip(selections) {
             precision.add(&one.values);
             values.merge(&one.values);

@@ -1,7 +1,7 @@
 //! One Runge-Kutta step of a batch as nodes of a graph. Rollouts, neural-ODE training and fine-tuning append it.
 //! [`cfo_numerics::ode::Stepper`] makes steps on the host.
 
-use cfo_engine::{Formula, Graph, Node, Operand, Var};
+use cfo_engine::{Formula, Graph, IntoVar, Node, Var};
 use cfo_numerics::ode::Tableau;
 
 use crate::error::Result;
@@ -88,7 +88,7 @@ impl AppendedStep {
 /// Appends `state + length * sum(weights * slopes)`.
 pub(crate) fn combine<'g>(
     f: Formula<'g>,
-    state: impl Operand,
+    state: impl IntoVar,
     length: Node,
     weights: &[f64],
     slopes: &[Node],
@@ -107,7 +107,7 @@ pub(crate) fn scaled_error<'g>(
     f: Formula<'g>,
     tolerance: &str,
     [before, after]: [Node; 2],
-    error: impl Operand,
+    error: impl IntoVar,
 ) -> Var<'g> {
     let tolerance = f.input(tolerance, [2]);
     let [rtol, atol] = [0, 1].map(|entry| tolerance.slice(0, entry, 1));

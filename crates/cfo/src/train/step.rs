@@ -1,6 +1,6 @@
 //! The graph of a training step: sampling, forward pass, loss, backward pass, sum over ranks, clipping, Adam, EMA.
 
-use cfo_engine::{Draw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
+use cfo_engine::{BatchDraw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 
 use super::divergence::GRADIENT;
@@ -26,10 +26,10 @@ const MESSAGES: usize = 4;
 const LEAST: usize = 1 << 15;
 
 /// Returns how this process's part of a model's batches is drawn.
-pub(crate) fn draw(model: &Model, data: &TrainingData) -> Draw {
+pub(crate) fn draw(model: &Model, data: &TrainingData) -> BatchDraw {
     let first = data.share.samples().start as u32;
     let data = model.objective().draw().data(data.longest());
-    Draw { data, seed: model.recipe.train.seed, stream: BATCHES, first }
+    BatchDraw { data, seed: model.recipe.train.seed, stream: BATCHES, first }
 }
 
 /// Returns the graph that samples this process's part of a batch, and that part.
@@ -45,7 +45,7 @@ pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)
 /// Appends the drawing of some samples.
 fn sampled(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samples) -> Result<PathSample> {
     let (batch, whole) = (samples.range.len(), data.share.samples());
-    let draw = Draw { first: samples.range.start as u32, ..draw(model, data) };
+    let draw = BatchDraw { first: samples.range.start as u32, ..draw(model, data) };
     let values = graph.input("data.values", data.values_shape(model))?;
     let times = graph.tensor("data.times", Element::Double, [data.rows()])?;
     let offsets = graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?;
@@ -186,7 +186,7 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
     let PathData::Flow { by, .. } = draw.data else { return Ok(None) };
     let line =
         PathData::Flow { by, path: Path { spline: Spline::Linear, stencil: 2 }, noise: NoiseSchedule::NONE };
-    let draw = Draw { data: line, first: samples.range.start as u32, ..draw };
+    let draw = BatchDraw { data: line, first: samples.range.start as u32, ..draw };
     let counter = graph.counter(COUNTER)?;
     Ok(Some(graph.sample_draw(tensors, draw, samples.range.len(), counter)?.state))
 }

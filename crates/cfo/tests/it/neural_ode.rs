@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use cfo::numerics::Philox;
-use cfo::numerics::ode::{Controller, RK4, Solution, Steps, TSIT5, Tableau, integrate};
+use cfo::numerics::ode::{Controller, OdeSolution, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::objective::{ObjectiveConfig, ThroughSolver};
 use cfo::recipe::Integration;
 use cfo::training::TrainingStep;
@@ -175,7 +175,7 @@ fn adaptive_training_takes_the_hosts_steps() {
 }
 
 /// Returns the loss of the one window in the latest batch, from the host's integrator.
-fn on_host(prepared: &mut TrainingStep, tableau: Tableau, rtol: f64) -> (f64, Solution) {
+fn on_host(prepared: &mut TrainingStep, tableau: Tableau, rtol: f64) -> (f64, OdeSolution) {
     let model = prepared.model.clone();
     let memory = &mut prepared.memory;
     let read = |memory: &Memory, name: &str| memory.read_f64(name).unwrap();

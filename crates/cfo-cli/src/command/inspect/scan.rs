@@ -5,13 +5,13 @@ use std::hash::{DefaultHasher, Hasher};
 
 use anyhow::Result;
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{DataError, Defect, Precision, Statistics};
+use cfo_data::{DataError, Defect, RoundingCheck, Statistics};
 use cfo_numerics::{groups, nearness};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::order::TrajectoryOrder;
-use crate::progress::Progress;
+use crate::progress::TerminalProgress;
 
 /// Most values that are read without `--full` (4 GiB of `f32`).
 const MOST_VALUES: usize = 1 << 30;
@@ -31,7 +31,7 @@ pub(super) struct Scan {
     pub frames: (usize, usize),
     pub times: TimesReport,
     pub statistics: Statistics,
-    pub precision: Precision,
+    pub precision: RoundingCheck,
     pub parameters: Vec<[f64; 2]>,
     pub order: TrajectoryOrder,
     pub non_finite: usize,
@@ -74,7 +74,7 @@ impl Scan {
     pub fn new(file: &TrajectoryFile, full: bool) -> Result<Self, DataError> {
         let chosen = chosen(file, full)?;
         let first_times = file.audit(chosen[0])?.0.times;
-        let mut progress = Progress::new("reading", chosen.len() as u64);
+        let mut progress = TerminalProgress::new("reading", chosen.len() as u64);
         let batch = 4 * rayon::current_num_threads();
         let mut scan: Option<Self> = None;
         for indices in chosen.chunks(batch) {
@@ -109,7 +109,7 @@ impl Scan {
                 .collect();
             statistics.add(&finite);
         }
-        let mut precision = Precision::new(channels);
+        let mut precision = RoundingCheck::new(channels);
         precision.add(&statistics);
         Ok(Self {
             trajectories: 1,

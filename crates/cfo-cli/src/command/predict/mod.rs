@@ -19,7 +19,7 @@ use super::evaluate::{divided, load, part};
 use super::output::{check_trajectories, is_same, layout_of, refuse_existing};
 use crate::args::{self, Frame};
 use crate::diagnostics::{Incomplete, say};
-use crate::progress::Progress;
+use crate::progress::TerminalProgress;
 use crate::{interrupt, report};
 
 /// Most trajectories integrated together.
@@ -146,7 +146,7 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     let count = initial.chosen.len();
     let model = trained.model();
     let batch = count.clamp(1, BATCH).min((HELD / (times.len() * model.shape().len())).max(1));
-    let mut progress = Progress::new("predicting", (count * times.len()) as u64);
+    let mut progress = TerminalProgress::new("predicting", (count * times.len()) as u64);
     let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));

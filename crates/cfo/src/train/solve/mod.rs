@@ -1,7 +1,7 @@
 //! A training step through a solver with adaptive steps: forward with tolerances, then back through the accepted steps.
 //!
 //! The gradient is that of the accepted steps with their lengths (discretise, then optimise); the choice of the lengths is not
-//! differentiated. [`Checkpoints`] decides which states at the start of steps are stored.
+//! differentiated. [`StepCheckpoints`] decides which states at the start of steps are stored.
 
 pub(super) mod equal_steps;
 mod graphs;
@@ -9,7 +9,7 @@ mod graphs;
 use std::fmt;
 
 use cfo_engine::{Data, Graph, Memory, Node, Program};
-use cfo_numerics::ode::{Checkpoints, Course, Recall, first_step};
+use cfo_numerics::ode::{Course, Recall, StepCheckpoints, first_step};
 
 use crate::error::{CfoError, Divergence, Result};
 use crate::model::Model;
@@ -140,7 +140,7 @@ impl SolverStep {
     pub fn run(&mut self, memory: &mut Memory) -> Result<()> {
         self.last = Counts::default();
         self.programs.draw.run(memory)?;
-        let mut checkpoints = Checkpoints::new(CHECKPOINTS);
+        let mut checkpoints = StepCheckpoints::new(CHECKPOINTS);
         let tape = self.forward(memory, &mut checkpoints);
         let tape = self.arrived(memory, tape)?;
         self.backward(memory, &tape, checkpoints)?;
@@ -179,7 +179,7 @@ impl SolverStep {
     }
 
     /// Integrates the batch over its windows.
-    fn forward(&mut self, memory: &mut Memory, checkpoints: &mut Checkpoints) -> Result<Tape> {
+    fn forward(&mut self, memory: &mut Memory, checkpoints: &mut StepCheckpoints) -> Result<Tape> {
         let lengths = memory.read_f64(LENGTHS)?;
         let mut samples = self.samples(memory, &lengths)?;
         let mut tape = Tape::default();
@@ -255,7 +255,7 @@ impl SolverStep {
     }
 
     /// Runs the backward pass, from the last snapshot to the first.
-    fn backward(&mut self, memory: &mut Memory, tape: &Tape, mut checkpoints: Checkpoints) -> Result<()> {
+    fn backward(&mut self, memory: &mut Memory, tape: &Tape, mut checkpoints: StepCheckpoints) -> Result<()> {
         for (interval, &end) in tape.ends.iter().enumerate().rev() {
             memory.copy(&target(interval), WANTED)?;
             self.programs.compare.run(memory)?;

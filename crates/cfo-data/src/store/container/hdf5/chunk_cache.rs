@@ -11,7 +11,7 @@ pub(super) const CACHE_BYTES: usize = 32 << 20;
 const SPILLED_BYTES: u64 = 16 << 30;
 
 #[derive(Default)]
-pub(super) struct Recent {
+pub(super) struct RecentChunks {
     pub chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
     pub bytes: usize,
     /// Chunks that were decoded before. Most access passes over a file once. A temporary file is therefore used only
@@ -20,7 +20,7 @@ pub(super) struct Recent {
     pub spilled: Spilled,
 }
 
-impl Recent {
+impl RecentChunks {
     /// Holds a chunk in memory and evicts the oldest ones.
     pub fn hold(&mut self, number: usize, data: Arc<Vec<u8>>) {
         self.bytes += data.len();

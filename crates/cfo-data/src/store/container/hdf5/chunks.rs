@@ -14,7 +14,7 @@ use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::messages::layout::DataLayout;
 use hdf5_reader::{Dataset, FileStorage, Hdf5File, Storage, StorageBuffer};
 
-use super::chunk_cache::Recent;
+use super::chunk_cache::RecentChunks;
 use super::chunk_index::collect;
 use super::fletcher32::verified;
 use super::overlap::Overlap;
@@ -40,7 +40,7 @@ pub(crate) struct Chunks {
     fill: Vec<u8>,
     /// Chunks by their number in the grid.
     places: HashMap<usize, Place>,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentChunks>,
 }
 
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ const RESOLVED: f64 = 1e-5;
 
 /// Variation within trajectories and largest value of each channel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Precision {
+pub struct RoundingCheck {
     count: f64,
     /// Sums of squared distances from the mean of the trajectory.
     squares: Vec<f64>,
@@ -15,7 +15,7 @@ pub struct Precision {
     largest: Vec<f64>,
 }
 
-impl Precision {
+impl RoundingCheck {
     /// Creates empty statistics.
     pub fn new(channels: usize) -> Self {
         Self { count: 0.0, squares: vec![0.0; channels], largest: vec![0.0; channels] }
@@ -70,13 +70,13 @@ mod tests {
     use super::*;
 
     fn warnings(value: impl Fn(usize, f64) -> f64, offset: f64) -> Vec<String> {
-        let mut precision = Precision::new(1);
+        let mut precision = RoundingCheck::new(1);
         for trajectory in 0..4 {
             let values: Vec<f32> =
                 (0..100).map(|i| (value(trajectory, 0.1 * f64::from(i)) - offset) as f32).collect();
             let mut statistics = Statistics::new(1);
             statistics.add(&values);
-            let mut one = Precision::new(1);
+            let mut one = RoundingCheck::new(1);
             one.add(&statistics);
             precision.merge(&one);
         }
