@@ -10,7 +10,7 @@ use crate::program::Scalar;
 use crate::program::executor::{CudaExecutor, numbers};
 use crate::program::typed::Typed;
 use crate::runtime::drain::CudaDrain;
-use crate::runtime::driver::{Allocation, Context};
+use crate::runtime::driver::{Allocation, CudaContext};
 use crate::runtime::feed::CudaFeed;
 use crate::runtime::host;
 
@@ -20,14 +20,14 @@ pub struct Cuda(pub usize);
 
 impl Open for Cuda {
     fn open(&self) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(Device { context: Context::open(self.0)? }))
+        Ok(Arc::new(Device { context: CudaContext::open(self.0)? }))
     }
 }
 
 /// A GPU in use.
 #[derive(Debug)]
 struct Device {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 impl Backend for Device {
@@ -127,6 +127,6 @@ pub(crate) fn device_tensor(memory: &Memory, name: &str, value_type: &Type) -> R
 
 /// The GPU that holds a memory's tensors.
 #[cfg(test)]
-pub(crate) fn context(ordinal: usize) -> Arc<Context> {
-    Context::open(ordinal).expect("asked for where there is one")
+pub(crate) fn context(ordinal: usize) -> Arc<CudaContext> {
+    CudaContext::open(ordinal).expect("asked for where there is one")
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cfo_engine::EngineError;
 
-use crate::runtime::driver::{Context, count, properties};
+use crate::runtime::driver::{CudaContext, count, properties};
 use crate::runtime::library::Library;
 use crate::runtime::nccl::Nccl;
 
@@ -58,7 +58,7 @@ pub fn gpu_count() -> usize {
 impl CudaReport {
     /// Collects the report for this machine.
     pub fn gather() -> Self {
-        let problem = Context::open(0).err().map(|error| match error {
+        let problem = CudaContext::open(0).err().map(|error| match error {
             EngineError::DeviceUnavailable { reason, .. } => reason,
             other => other.to_string(),
         });

@@ -9,7 +9,7 @@ use crate::convolution::cudnn::{PreparedConvolution, WORKSPACE_LIMIT};
 use crate::convolution::{conv_few_channels, cudnn_plan};
 use crate::program::Code;
 use crate::runtime::compile;
-use crate::runtime::driver::Context;
+use crate::runtime::driver::CudaContext;
 use crate::runtime::library::Library;
 use cfo_engine::{Node, Precision, Result};
 
@@ -106,7 +106,7 @@ fn first_deterministic(candidates: &[(u32, u32, usize, bool)]) -> Algorithm {
 
 /// The library's algorithm for a convolution of f16 operands of any size; `None` if it does not support it.
 #[cfg(test)]
-pub(crate) fn first_f16(context: &Arc<Context>, geometry: &Geometry) -> Option<Algorithm> {
+pub(crate) fn first_f16(context: &Arc<CudaContext>, geometry: &Geometry) -> Option<Algorithm> {
     let geometry = Geometry { f16: true, ..*geometry };
     cudnn_plan::prepare(context, &[geometry]);
     measure_f16(context, &geometry)
@@ -132,7 +132,7 @@ fn known() -> MutexGuard<'static, Option<Known>> {
     known
 }
 
-fn key(context: &Context, geometry: &Geometry) -> String {
+fn key(context: &CudaContext, geometry: &Geometry) -> String {
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
     geometry.key(&context.properties.name, &library)
 }
@@ -154,7 +154,7 @@ pub(crate) fn may_take_f16(geometry: &Geometry) -> bool {
 }
 
 /// Builds the plans that will be measured, in parallel.
-pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], deterministic: bool) {
+pub(crate) fn prepare(context: &Arc<CudaContext>, geometries: &[Geometry], deterministic: bool) {
     if deterministic || !Library::Cudnn.loaded() {
         return;
     }
@@ -174,7 +174,7 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry], determini
 /// # Errors
 /// If cuDNN is missing.
 pub(crate) fn choose(
-    context: &Arc<Context>,
+    context: &Arc<CudaContext>,
     geometry: &Geometry,
     deterministic: bool,
 ) -> Result<ConvOptions> {
@@ -204,7 +204,7 @@ pub(crate) fn choose(
     Ok(options)
 }
 
-fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<ConvOptions> {
+fn measure(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<ConvOptions> {
     let mut usual = PreparedConvolution::measure(context, geometry)?;
     if !is_special(geometry) {
         return Ok(usual.1.into());
@@ -220,7 +220,7 @@ fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<ConvOptions> {
     Ok(f16.map_or(usual.1.into(), |f16| saving(usual, f16)))
 }
 
-fn measure_f16(context: &Arc<Context>, geometry: &Geometry) -> Result<TimedAlgorithm> {
+fn measure_f16(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<TimedAlgorithm> {
     match geometry.form {
         ConvPass::Weight => PreparedConvolution::measure(context, geometry),
         _ => cudnn_plan::measure(context, geometry)

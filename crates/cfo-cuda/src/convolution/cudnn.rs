@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUstream;
 use crate::convolution::algorithm::{MeasuredAlgorithm, TimedAlgorithm, is_special, pick};
 use crate::convolution::conv::{ConvPass, Convolution, Geometry};
 use crate::program::scalar::f16_to_f64;
-use crate::runtime::driver::{Allocation, Context, failure, quiet};
+use crate::runtime::driver::{Allocation, CudaContext, failure, quiet};
 use cfo_engine::{Precision, Result};
 
 pub(crate) fn check(call: &str, status: sys::cudnnStatus_t) -> Result<()> {
@@ -61,7 +61,7 @@ fn is_held_down(geometry: &Geometry, gradient: &Allocation) -> bool {
 
 /// The descriptors of one convolution.
 pub(crate) struct PreparedConvolution {
-    _context: Arc<Context>,
+    _context: Arc<CudaContext>,
     handle: sys::cudnnHandle_t,
     x: sys::cudnnTensorDescriptor_t,
     w: sys::cudnnFilterDescriptor_t,
@@ -95,7 +95,7 @@ impl Drop for PreparedConvolution {
 }
 
 impl PreparedConvolution {
-    pub(crate) fn new(context: &Arc<Context>, call: &Convolution) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, call: &Convolution) -> Result<Self> {
         let mut prepared = Self::describe(context, &call.geometry.part())?;
         prepared.set_call(*call)?;
         Ok(prepared)
@@ -107,7 +107,7 @@ impl PreparedConvolution {
         unsafe { call!(cudnnSetConvolutionMathType(self.convolution, math(call.math))) }
     }
 
-    pub(crate) fn describe(context: &Arc<Context>, geometry: &Geometry) -> Result<Self> {
+    pub(crate) fn describe(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<Self> {
         context.enter()?;
         let handle = context.handles().convolutions(context.stream)?;
         let null: *mut c_void = std::ptr::null_mut();
@@ -201,7 +201,7 @@ impl PreparedConvolution {
     }
 
     /// Measures the library's recommendations; returns the fastest that works.
-    pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<TimedAlgorithm> {
+    pub(crate) fn measure(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<TimedAlgorithm> {
         // One part represents all.
         let geometry = &geometry.part();
         let mut it = Self::describe(context, geometry)?;

@@ -18,7 +18,7 @@ use crate::convolution::cudnn_graph::{
     Descriptor, FIRST, RESULT, SCALES, SECOND, configurations, deterministic, graph, shapes,
 };
 use crate::runtime::compile::{self, Digest};
-use crate::runtime::driver::{Allocation, Context, failure, quiet};
+use crate::runtime::driver::{Allocation, CudaContext, failure, quiet};
 use crate::runtime::library::Library;
 use cfo_engine::Result;
 
@@ -91,7 +91,7 @@ fn texts() -> MutexGuard<'static, BTreeMap<String, Arc<Vec<u8>>>> {
 }
 
 /// Name of the file that stores a plan.
-fn file_name(context: &Context, geometry: &Geometry) -> String {
+fn file_name(context: &CudaContext, geometry: &Geometry) -> String {
     let library = Library::Cudnn.version().map(|version| version.to_string()).unwrap_or_default();
     let mut digest = Digest::new();
     digest.add(geometry.key(&context.properties.name, &library).as_bytes());
@@ -131,7 +131,7 @@ pub(crate) fn takes(geometry: &Geometry) -> bool {
 }
 
 /// Builds plans that are not stored yet, in parallel, each thread with its own handle. Unsupported plans are skipped.
-pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry]) {
+pub(crate) fn prepare(context: &Arc<CudaContext>, geometries: &[Geometry]) {
     let mut missing: Vec<(String, Geometry)> = geometries
         .iter()
         .filter(|geometry| geometry.f16 && takes(geometry))
@@ -163,7 +163,7 @@ pub(crate) fn prepare(context: &Arc<Context>, geometries: &[Geometry]) {
 const THREADS: usize = 8;
 
 /// Builds a plan with a separate handle.
-fn build_alone(context: &Arc<Context>, geometry: &Geometry) -> Result<Vec<u8>> {
+fn build_alone(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<Vec<u8>> {
     context.enter()?;
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library is loaded; the handle is written on success.
@@ -176,7 +176,7 @@ fn build_alone(context: &Arc<Context>, geometry: &Geometry) -> Result<Vec<u8>> {
 
 /// Milliseconds and workspace of a convolution. For f16 operands it uses the prepared plan, otherwise the fastest of
 /// the recommended plans, which is then stored.
-pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f32, usize)> {
+pub(crate) fn measure(context: &Arc<CudaContext>, geometry: &Geometry) -> Result<(f32, usize)> {
     let name = file_name(context, geometry);
     context.enter()?;
     let handle = context.handles().convolutions(context.stream)?;
@@ -199,7 +199,7 @@ pub(crate) fn measure(context: &Arc<Context>, geometry: &Geometry) -> Result<(f3
     Ok((time, workspace))
 }
 
-fn time(context: &Arc<Context>, geometry: &Geometry, built: Built) -> Result<f32> {
+fn time(context: &Arc<CudaContext>, geometry: &Geometry, built: Built) -> Result<f32> {
     let [a, b, c] = shapes(geometry).map(|shape| shape.iter().product::<usize>());
     let sizes: &[usize] = match geometry.f16 {
         true => &[2 * a, 2 * b, 4, 4, 4 * c, built.workspace],
@@ -231,7 +231,7 @@ pub(crate) struct PreparedPlan {
     built: Built,
     pack: Descriptor,
     handle: sys::cudnnHandle_t,
-    _context: Arc<Context>,
+    _context: Arc<CudaContext>,
 }
 
 // SAFETY: used by one thread at a time.
@@ -240,7 +240,7 @@ unsafe impl Send for PreparedPlan {}
 unsafe impl Sync for PreparedPlan {}
 
 impl PreparedPlan {
-    pub(crate) fn new(context: &Arc<Context>, call: &Planned) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, call: &Planned) -> Result<Self> {
         context.enter()?;
         let handle = context.handles().convolutions(context.stream)?;
         let text = kept(&file_name(context, &call.geometry));
@@ -254,7 +254,7 @@ impl PreparedPlan {
         Self::bind(context, call, built)
     }
 
-    fn bind(context: &Arc<Context>, call: &Planned, built: Built) -> Result<Self> {
+    fn bind(context: &Arc<CudaContext>, call: &Planned, built: Built) -> Result<Self> {
         let handle = context.handles().convolutions(context.stream)?;
         if built.workspace > call.workspace.1 {
             return Err(failure("cuDNN", "a convolution's plan needs more memory than was planned"));

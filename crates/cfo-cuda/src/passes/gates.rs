@@ -3,7 +3,7 @@
 
 use crate::passes::merge::dense;
 use crate::passes::rewrite::Rewrite;
-use crate::program::{Entry, Instruction};
+use crate::program::{CodeEntry, Instruction};
 use cfo_engine::ops::{Binary, Expression, Line, View};
 use cfo_engine::{Node, Type};
 
@@ -46,12 +46,13 @@ fn gated_sum(op: &Expression, inputs: &[Node]) -> Option<[Node; 3]> {
 impl Rewrite {
     /// Fuses a gated sum into the layer norm that normalises it.
     pub(crate) fn absorb_gated_sum(&mut self, id: usize) {
-        let Some(Entry { op: Instruction::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
         let sum = inputs[0];
         if norm.residual || sum.output() != 0 || self.is_moved(sum) {
             return;
         }
-        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(sum.index()) else {
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(sum.index())
+        else {
             return;
         };
         let Some([x, gate, value]) = gated_sum(op, inputs) else { return };
@@ -75,7 +76,9 @@ impl Rewrite {
     /// Fuses the gate before a layer norm into the norm's backward pass: `id` multiplies the cotangent by the gate. The
     /// gate's cotangent is a sum over tokens of the result times the gated value.
     pub(crate) fn absorb_gate(&mut self, id: usize) {
-        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else {
+            return;
+        };
         if !factors(op) || op.shape.rank() != 3 || outputs[0].shape != op.shape {
             return;
         }
@@ -87,7 +90,7 @@ impl Rewrite {
         }
         let product = outputs[0].clone();
         let norm = self.place(slope);
-        let Some(Entry { op: Instruction::LayerNormBackward(backward), .. }) = self.entry(norm.index())
+        let Some(CodeEntry { op: Instruction::LayerNormBackward(backward), .. }) = self.entry(norm.index())
         else {
             return;
         };
@@ -112,12 +115,12 @@ impl Rewrite {
     /// summed product is removed.
     fn gate_slope(&mut self, slope: Node, norm: Node, product: &Type) -> Option<(Node, usize, Type)> {
         let found = self.readers(slope).iter().find_map(|&reader| {
-            let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(reader) else {
+            let Some(CodeEntry { op: Instruction::Expression(op), inputs, .. }) = self.entry(reader) else {
                 return None;
             };
             let value = *inputs.iter().find(|&&input| input != slope)?;
             let &[sum] = self.readers(Node::new(reader, 0)) else { return None };
-            let Some(Entry { op: Instruction::Sum(total), outputs, .. }) = self.entry(sum) else {
+            let Some(CodeEntry { op: Instruction::Sum(total), outputs, .. }) = self.entry(sum) else {
                 return None;
             };
             let fits = factors(op)

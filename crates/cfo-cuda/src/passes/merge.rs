@@ -9,7 +9,7 @@
 use crate::passes::rewrite::Rewrite;
 use crate::product::gemm_gelu_sm90;
 use crate::program::instruction::MatMul;
-use crate::program::{Code, Entry, Instruction};
+use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::ops::{Activation, Binary, Expression, Line, Unary};
 use cfo_engine::{Node, Shape};
 
@@ -66,7 +66,7 @@ pub(crate) fn dense(op: &Expression) -> bool {
 }
 
 /// The expression with the sum of two values replaced by one value; `None` if it uses them in another way.
-fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<Entry> {
+fn without_sum(entry: &CodeEntry, [first, second]: [Node; 2], sum: Node) -> Option<CodeEntry> {
     let Instruction::Expression(op) = &entry.op else { return None };
     let place = |node: Node| entry.inputs.iter().position(|&input| input == node);
     let (a, b) = (place(first)?, place(second)?);
@@ -109,7 +109,7 @@ fn without_sum(entry: &Entry, [first, second]: [Node; 2], sum: Node) -> Option<E
     inputs.remove(b);
     views.remove(b);
     let op = Instruction::Expression(Expression { shape: op.shape.clone(), views, code });
-    Some(Entry { op, inputs, outputs: entry.outputs.clone() })
+    Some(CodeEntry { op, inputs, outputs: entry.outputs.clone() })
 }
 
 impl Finish {
@@ -176,7 +176,7 @@ impl Rewrite {
         }
         product.shape = output.shape.clone();
         self.remove(source);
-        self.replace(id, Entry { op: Instruction::MatMul(product), inputs, outputs: vec![output] });
+        self.replace(id, CodeEntry { op: Instruction::MatMul(product), inputs, outputs: vec![output] });
     }
 
     /// Fuses a sum and the GELU of it into the product that is one of its terms. The product also returns the sum for
@@ -184,7 +184,9 @@ impl Rewrite {
     fn absorb_activation(&mut self, id: usize) {
         let code =
             [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1), Line::Unary(Unary::Gelu, 2)];
-        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(id) else {
+            return;
+        };
         if !dense(op) || op.code != code {
             return;
         }
@@ -193,7 +195,7 @@ impl Rewrite {
             let Some((mut product, mut inputs)) = self.plain_product(term) else { continue };
             let others: Vec<usize> =
                 self.readers(term).iter().copied().filter(|&reader| reader != id).collect();
-            let rewritten: Option<Vec<Entry>> = others
+            let rewritten: Option<Vec<CodeEntry>> = others
                 .iter()
                 .map(|&reader| {
                     let entry = self.entry(reader).filter(|_| reader > id)?;
@@ -213,21 +215,21 @@ impl Rewrite {
             inputs.push(other);
             self.remove(term.index());
             let outputs = vec![output.clone(), output];
-            self.replace(id, Entry { op: Instruction::MatMul(product), inputs, outputs });
+            self.replace(id, CodeEntry { op: Instruction::MatMul(product), inputs, outputs });
             return;
         }
     }
 
     /// Fuses another cotangent of a layer norm's input into the norm's backward pass.
     fn absorb_residual(&mut self, id: usize) {
-        let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, .. }) = self.entry(id) else { return };
         let Some(Finish { terms, slope: None }) = Finish::of(op) else { return };
         let operands = inputs.clone();
         for (term, other) in [(terms[0], terms[1]), (terms[1], terms[0])] {
             let (term, other) = (operands[term], operands[other]);
             let place = self.place(other).index();
             let alone = term.output() == 0 && self.readers(term) == [id] && place < term.index();
-            if let Some(Entry { op: Instruction::LayerNormBackward(op), inputs, .. }) =
+            if let Some(CodeEntry { op: Instruction::LayerNormBackward(op), inputs, .. }) =
                 self.entry_mut(term.index())
                 && alone
                 && !op.add
@@ -244,7 +246,7 @@ impl Rewrite {
     /// Fuses the gradient of a bias into the product that is the gradient of its weight: `a' b` beside the sum of `b`
     /// over its rows.
     fn absorb_bias_gradient(&mut self, id: usize) {
-        let Some(Entry { op: Instruction::MatMul(op), inputs, .. }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::MatMul(op), inputs, .. }) = self.entry(id) else { return };
         let gradient = op.batch == [1, 1]
             && op.a.row == 1
             && op.b.column == 1
@@ -261,7 +263,7 @@ impl Rewrite {
         let sum = self.readers(factor).iter().copied().find(|&reader| {
             matches!(
                 self.entry(reader),
-                Some(Entry { op: Instruction::Sum(sum), outputs, .. })
+                Some(CodeEntry { op: Instruction::Sum(sum), outputs, .. })
                     if sum.of.is_none() && outputs[0].shape.axes() == [columns] && leading(&sum.axes)
             )
         });
@@ -273,7 +275,7 @@ impl Rewrite {
         // One of our kernels that computes the factor sums it as well.
         let made = matches!(
             self.entry(factor.index()),
-            Some(Entry { op: Instruction::MatMul(op), .. }) if factor.output() == 0 && op.extras.slope.is_some() && gemm_gelu_sm90::fits(op)
+            Some(CodeEntry { op: Instruction::MatMul(op), .. }) if factor.output() == 0 && op.extras.slope.is_some() && gemm_gelu_sm90::fits(op)
         );
         let place = if made { factor.index() } else { id };
         let entry = self.entry_mut(place).expect("looked at above");
@@ -289,12 +291,12 @@ impl Rewrite {
     fn absorb_expression(&mut self, id: usize) {
         /// Maximum number of operands of a merged sum.
         const OPERANDS: usize = 4;
-        let Some(Entry { op: Instruction::Sum(sum), inputs, .. }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::Sum(sum), inputs, .. }) = self.entry(id) else { return };
         let node = inputs[0];
         if sum.of.is_some() || self.readers(node) != [id] || self.is_moved(node) {
             return;
         }
-        let Some(Entry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(node.index())
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, outputs }) = self.entry(node.index())
         else {
             return;
         };
@@ -313,7 +315,7 @@ impl Rewrite {
 
     /// Fuses the biases of concatenated values into a concatenation along the last axis.
     fn absorb_bias(&mut self, id: usize) {
-        let Some(Entry { op: Instruction::Concat(op), inputs, outputs }) = self.entry(id) else { return };
+        let Some(CodeEntry { op: Instruction::Concat(op), inputs, outputs }) = self.entry(id) else { return };
         if !op.biased.is_empty() || op.axis + 1 != outputs[0].shape.rank() {
             return;
         }
@@ -340,7 +342,7 @@ impl Rewrite {
     /// The operands of an expression that only adds a row of numbers to each row of a value and that only `reader`
     /// reads.
     fn biased_value(&self, node: Node, reader: usize) -> Option<[Node; 2]> {
-        let Some(Entry { op: Instruction::Expression(op), inputs, .. }) = self.entry(node.index()) else {
+        let Some(CodeEntry { op: Instruction::Expression(op), inputs, .. }) = self.entry(node.index()) else {
             return None;
         };
         let adds = op.code == [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1)];

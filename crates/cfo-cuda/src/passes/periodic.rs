@@ -4,7 +4,7 @@
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::convolution::conv_row;
 use crate::passes::rewrite::Rewrite;
-use crate::program::{Code, Entry, Instruction};
+use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::ops::{Pad, PadMode};
 use cfo_engine::{Node, Precision};
 
@@ -95,7 +95,7 @@ fn width(code: &Code, node: Node) -> usize {
 
 /// The equivalent periodic convolution of an operation, if it is a convolution of a periodic field or the adjoint of
 /// padding after one.
-fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<Entry> {
+fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<CodeEntry> {
     let entry = &code.entries[id];
     let mut new = entry.clone();
     let own = Node::new(id, 0);
@@ -130,7 +130,7 @@ fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<Entry> {
 }
 
 /// The convolution whose result an operation folds, as a periodic one.
-fn folded(code: &Code, id: usize, margin: Margin) -> Option<Entry> {
+fn folded(code: &Code, id: usize, margin: Margin) -> Option<CodeEntry> {
     let source = code.entry(code.entries[id].inputs[0]);
     let mut new = source.clone();
     new.outputs = code.entries[id].outputs.clone();

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::passes::rewrite::Rewrite;
 use crate::program::instruction::GroupNormBackward;
-use crate::program::{Code, Entry, Instruction};
+use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::Node;
 
 /// A norm whose result can be recomputed: its entry, that of its gradient, and the readers of the new result.
@@ -99,7 +99,7 @@ fn apply(code: &Code, chosen: &[Candidate], large: &impl Fn(&Code, Node) -> bool
     let mut changed = code.clone();
     for Candidate { norm, gradient, readers } in chosen {
         let (forward, result) = (code.entries[*norm].clone(), Node::new(*norm, 0));
-        let Entry { op: Instruction::GroupNormBackward(op), inputs, outputs } =
+        let CodeEntry { op: Instruction::GroupNormBackward(op), inputs, outputs } =
             &mut changed.entries[*gradient]
         else {
             unreachable!("candidates are gradients of norms")
@@ -217,7 +217,7 @@ mod tests {
 
     /// Results of norms that are recomputed.
     fn recomputed(typed: &Typed) -> Vec<String> {
-        let of = |entry: &Entry| match &entry.op {
+        let of = |entry: &CodeEntry| match &entry.op {
             Instruction::GroupNormBackward(op) => op.again.then(|| entry.outputs[0].shape.to_string()),
             _ => None,
         };

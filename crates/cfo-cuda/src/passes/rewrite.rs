@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use crate::program::{Code, Entry};
+use crate::program::{Code, CodeEntry};
 use cfo_engine::Node;
 
 /// Code during a rewrite. Values keep their identifiers until [`Rewrite::finish`].
 #[derive(Debug)]
 pub(crate) struct Rewrite {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<CodeEntry>>,
     effects: Vec<usize>,
     requested: Vec<Node>,
     /// Values that are now outputs of another instruction.
@@ -53,11 +53,11 @@ impl Rewrite {
     }
 
     /// An instruction; `None` if it was removed.
-    pub(crate) fn entry(&self, id: usize) -> Option<&Entry> {
+    pub(crate) fn entry(&self, id: usize) -> Option<&CodeEntry> {
         self.entries.get(id).and_then(Option::as_ref)
     }
 
-    pub(crate) fn entry_mut(&mut self, id: usize) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, id: usize) -> Option<&mut CodeEntry> {
         self.entries.get_mut(id).and_then(Option::as_mut)
     }
 
@@ -75,11 +75,11 @@ impl Rewrite {
         self.moved.contains_key(&node)
     }
 
-    pub(crate) fn remove(&mut self, id: usize) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, id: usize) -> Option<CodeEntry> {
         self.entries[id].take()
     }
 
-    pub(crate) fn replace(&mut self, id: usize, entry: Entry) {
+    pub(crate) fn replace(&mut self, id: usize, entry: CodeEntry) {
         self.entries[id] = Some(entry);
     }
 
@@ -89,20 +89,20 @@ impl Rewrite {
     }
 
     /// Adds an instruction directly before another, after earlier additions there.
-    pub(crate) fn insert_before(&mut self, id: usize, entry: Entry) -> usize {
+    pub(crate) fn insert_before(&mut self, id: usize, entry: CodeEntry) -> usize {
         let new = self.push(entry);
         self.before.entry(id).or_default().push(new);
         new
     }
 
     /// Adds an instruction directly after another, after earlier additions there.
-    pub(crate) fn insert_after(&mut self, id: usize, entry: Entry) -> usize {
+    pub(crate) fn insert_after(&mut self, id: usize, entry: CodeEntry) -> usize {
         let new = self.push(entry);
         self.after.entry(id).or_default().push(new);
         new
     }
 
-    fn push(&mut self, entry: Entry) -> usize {
+    fn push(&mut self, entry: CodeEntry) -> usize {
         self.entries.push(Some(entry));
         self.entries.len() - 1
     }

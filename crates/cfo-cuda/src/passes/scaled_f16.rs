@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::convolution::conv::Algorithm;
 use crate::passes::rewrite::Rewrite;
 use crate::program::instruction::ScaleF16;
-use crate::program::{Code, Entry, Instruction};
+use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::{Node, Shape, Type};
 
 /// Algorithm of each convolution.
@@ -28,7 +28,7 @@ pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algo
             let copies = entry.inputs.iter().map(|input| wanted[input].expect("made after the value"));
             let mut inputs: Vec<Node> = copies.collect();
             inputs.extend(inputs.clone().iter().map(|copy| Node::new(copy.index(), 1)));
-            rewrite.replace(id, Entry { inputs, ..entry.clone() });
+            rewrite.replace(id, CodeEntry { inputs, ..entry.clone() });
         }
         let whole = wanted.get_mut(&Node::new(id, 0)).filter(|_| only_f16(&code, &algorithms, id));
         if let (Instruction::Concat(concat), Some(copy)) = (&entry.op, whole) {
@@ -55,12 +55,16 @@ pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algo
 }
 
 /// The instruction that scales and rounds a value.
-fn scaled(op: ScaleF16, inputs: Vec<Node>, value: &Type) -> Entry {
-    Entry { op: Instruction::ScaleF16(op), inputs, outputs: vec![value.clone(), Type::real(Shape::scalar())] }
+fn scaled(op: ScaleF16, inputs: Vec<Node>, value: &Type) -> CodeEntry {
+    CodeEntry {
+        op: Instruction::ScaleF16(op),
+        inputs,
+        outputs: vec![value.clone(), Type::real(Shape::scalar())],
+    }
 }
 
 /// The square root of a group's size, for a value that is the result of a group norm.
-fn root(entry: &Entry, output: usize) -> Option<f64> {
+fn root(entry: &CodeEntry, output: usize) -> Option<f64> {
     let Instruction::GroupNorm(norm) = &entry.op else { return None };
     let shape = &entry.outputs[0].shape;
     let group = shape.len() / (shape.axes()[0] * norm.groups).max(1);
@@ -69,7 +73,7 @@ fn root(entry: &Entry, output: usize) -> Option<f64> {
 
 /// Whether only convolutions with f16 operands read a value.
 fn only_f16(code: &Code, algorithms: &Algorithms, id: usize) -> bool {
-    let reads = |entry: &Entry| entry.inputs.iter().any(|input| input.index() == id);
+    let reads = |entry: &CodeEntry| entry.inputs.iter().any(|input| input.index() == id);
     let takes = |reader: usize| algorithms.get(&reader).is_some_and(|algorithm| algorithm.takes_f16());
     let mut readers = code.entries.iter().enumerate().filter(|(_, entry)| reads(entry));
     readers.all(|(reader, _)| takes(reader)) && code.requested.iter().all(|output| output.index() != id)

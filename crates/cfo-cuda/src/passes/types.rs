@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::passes::rewrite::Rewrite;
-use crate::program::{Code, Entry, Instruction, Scalar};
+use crate::program::{Code, CodeEntry, Instruction, Scalar};
 use cfo_engine::ops::{Expression, Line, View};
 use cfo_engine::{Element, Node, Precision, Type};
 
@@ -193,19 +193,19 @@ pub(crate) fn with_rounding(code: Code) -> Code {
                 });
             }
         }
-        rewrite.replace(id, Entry { inputs, ..entry.clone() });
+        rewrite.replace(id, CodeEntry { inputs, ..entry.clone() });
     }
     rewrite.finish().0
 }
 
 /// An expression that only copies a value.
-fn copy(value: Node, kind: Type) -> Entry {
+fn copy(value: Node, kind: Type) -> CodeEntry {
     let expression = Expression {
         shape: [kind.shape.len()].into(),
         views: vec![View { offset: 0, strides: vec![1] }],
         code: vec![Line::Load(0)],
     };
-    Entry { op: Instruction::Expression(expression), inputs: vec![value], outputs: vec![kind] }
+    CodeEntry { op: Instruction::Expression(expression), inputs: vec![value], outputs: vec![kind] }
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
         let code = with_rounding(Code::new(&fused, requested));
         let scalars = assign(&code, Precision::Bf16);
         // From the loss back to the first state, along sums.
-        let reads = |entry: &Entry| matches!(entry.op, Instruction::MeanSquaredError(_));
+        let reads = |entry: &CodeEntry| matches!(entry.op, Instruction::MeanSquaredError(_));
         let mut state = code.entries.iter().find(|entry| reads(entry)).unwrap().inputs[0];
         for _ in 0..3 {
             assert_eq!(scalars[state.index()][state.output()], Scalar::F32, "{code}");

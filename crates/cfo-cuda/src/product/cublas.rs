@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUstream;
 use crate::product::matmul::{Epilogue, Matrix, Product};
 use crate::program::Scalar;
 use crate::runtime::compile::{self, Digest};
-use crate::runtime::driver::{Allocation, Context, failure, quiet};
+use crate::runtime::driver::{Allocation, CudaContext, failure, quiet};
 use crate::runtime::library::Library;
 use crate::runtime::replay::Replay;
 use cfo_engine::{Precision, Result};
@@ -104,7 +104,7 @@ macro_rules! call {
 
 /// A product with its descriptors and its algorithm.
 pub(crate) struct PreparedProduct {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
@@ -142,7 +142,7 @@ fn data_type(scalar: Scalar) -> sys::cudaDataType_t {
 }
 
 impl PreparedProduct {
-    pub(crate) fn new(context: &Arc<Context>, product: Product, workspace: &Allocation) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, product: Product, workspace: &Allocation) -> Result<Self> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         context.enter()?;
         let handle = context.handles().products()?;

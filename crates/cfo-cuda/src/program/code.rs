@@ -6,12 +6,12 @@ use super::Instruction;
 use cfo_engine::{Graph, Node, Shape, Type, backend};
 
 /// An instruction with its inputs and outputs.
-pub(crate) type Entry = backend::Entry<Instruction>;
+pub(crate) type CodeEntry = backend::Entry<Instruction>;
 
 /// Instructions in an order in which they can run. Values are identified as in a graph: by instruction and output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<CodeEntry>,
     /// Instructions that change tensors at the end of a run.
     pub(crate) effects: Vec<usize>,
     /// The values that the caller requested.
@@ -21,7 +21,7 @@ pub(crate) struct Code {
 impl Code {
     /// The instructions of a fused graph, one for each operation.
     pub(crate) fn new(graph: &Graph, requested: Vec<Node>) -> Self {
-        let entry = |entry: &backend::Entry| Entry {
+        let entry = |entry: &backend::Entry| CodeEntry {
             op: entry.op.clone().into(),
             inputs: entry.inputs.clone(),
             outputs: entry.outputs.clone(),
@@ -33,7 +33,7 @@ impl Code {
         }
     }
 
-    pub(crate) fn entry(&self, node: Node) -> &Entry {
+    pub(crate) fn entry(&self, node: Node) -> &CodeEntry {
         &self.entries[node.index()]
     }
 

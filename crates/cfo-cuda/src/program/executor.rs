@@ -16,7 +16,7 @@ use crate::program::schedule::{Access, Slot, spread};
 use crate::program::typed::Typed;
 use crate::program::{Argument, GpuWork, Instruction, Scalar};
 use crate::runtime::compile;
-use crate::runtime::driver::{Allocation, Context, quiet};
+use crate::runtime::driver::{Allocation, CudaContext, quiet};
 use crate::runtime::replay::{Event, KernelFunction, Module, Replay, Stream};
 use crate::runtime::sums::{PreparedSums, Way};
 use cfo_engine::backend::Executable;
@@ -47,7 +47,7 @@ struct Leaves {
 }
 
 impl Leaves {
-    fn new(context: &Arc<Context>, typed: &Typed, memory: &Memory) -> Result<Self> {
+    fn new(context: &Arc<CudaContext>, typed: &Typed, memory: &Memory) -> Result<Self> {
         let entries = &typed.code.entries;
         let (mut buffers, mut tensors) = (Vec::new(), Vec::new());
         let mut addresses = vec![0; entries.len()];
@@ -79,14 +79,21 @@ impl Leaves {
 }
 
 /// Uploads bytes to a new allocation on the device.
-fn uploaded(context: &Arc<Context>, bytes: &[u8]) -> Result<Allocation> {
+fn uploaded(context: &Arc<CudaContext>, bytes: &[u8]) -> Result<Allocation> {
     let buffer = Allocation::zeroed(context, bytes.len())?;
     buffer.write(bytes)?;
     Ok(buffer)
 }
 
+/// Refuses a plan for which the device has too little free memory.
+fn require_memory(context: &CudaContext, plan: &Plan) -> Result<()> {
+    let (available, _) = context.memory()?;
+    let needed = (plan.arena_bytes() + STREAMS * cublas::WORKSPACE) as u64;
+    if needed > available { Err(EngineError::OutOfMemory { needed, available }) } else { Ok(()) }
+}
+
 /// Queries cuBLASLt about products.
-fn probe(context: &Arc<Context>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
+fn probe(context: &Arc<CudaContext>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
     let (context, workspace) = (Arc::clone(context), Arc::clone(workspace));
     let prepare = Arc::new(move |product: &Product| PreparedProduct::new(&context, *product, &workspace));
     let can = Arc::clone(&prepare);
@@ -127,7 +134,7 @@ impl Loaded<'_> {
 
 /// Prepares a call of a library.
 fn called(
-    context: &Arc<Context>,
+    context: &Arc<CudaContext>,
     work: &GpuWork,
     workspace: &Arc<Allocation>,
     deterministic: bool,
@@ -160,7 +167,7 @@ pub(crate) struct CudaExecutor {
     _buffers: Vec<Allocation>,
     /// Tensors of the memory for which the program was compiled, kept alive.
     _tensors: Vec<Arc<Allocation>>,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 impl std::fmt::Debug for CudaExecutor {
@@ -170,13 +177,14 @@ impl std::fmt::Debug for CudaExecutor {
 }
 
 impl CudaExecutor {
-    pub(crate) fn new(context: &Arc<Context>, typed: &Typed, plan: &Plan, memory: &Memory) -> Result<Self> {
+    pub(crate) fn new(
+        context: &Arc<CudaContext>,
+        typed: &Typed,
+        plan: &Plan,
+        memory: &Memory,
+    ) -> Result<Self> {
         let Leaves { addresses, copies, mut buffers, tensors } = Leaves::new(context, typed, memory)?;
-        let (available, _) = context.memory()?;
-        let needed = (plan.arena_bytes() + STREAMS * cublas::WORKSPACE) as u64;
-        if needed > available {
-            return Err(EngineError::OutOfMemory { needed, available });
-        }
+        require_memory(context, plan)?;
         let arena = Allocation::zeroed(context, plan.arena_bytes())?;
         let side_by_side = if plan.arena_bytes() <= SPREAD { STREAMS } else { 1 };
         let workspace = Arc::new(Allocation::zeroed(context, side_by_side * cublas::WORKSPACE)?);
@@ -288,7 +296,7 @@ impl CudaExecutor {
     }
 
     /// Method of a program's sums over ranks, if it has any.
-    fn way(context: &Arc<Context>, commands: &[GpuCommand], memory: &Memory) -> Result<Option<Way>> {
+    fn way(context: &Arc<CudaContext>, commands: &[GpuCommand], memory: &Memory) -> Result<Option<Way>> {
         let sums = commands.iter().any(|command| matches!(command.work, GpuWork::AllReduce(_)));
         match memory.collective().filter(|_| sums) {
             Some(ranks) => Way::choose(context, ranks).map(Some),

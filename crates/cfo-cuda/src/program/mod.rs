@@ -13,7 +13,7 @@ pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod typed;
 
-pub(crate) use code::{Code, Entry};
+pub(crate) use code::{Code, CodeEntry};
 pub(crate) use instruction::Instruction;
 pub(crate) use kernel::KernelFile;
 pub(crate) use launch::{Argument, Parameters, blocks, vector};

@@ -14,7 +14,7 @@ use crate::passes::{conv_row_norm, periodic};
 use crate::program::select::select;
 use crate::program::{Code, Gpu, Instruction, Scalar, Scalars};
 use crate::runtime::compile;
-use crate::runtime::driver::Context;
+use crate::runtime::driver::CudaContext;
 use cfo_engine::backend::{PlannedSteps, StepKind};
 use cfo_engine::{Element, EngineError, Graph, Node, Plan, Precision, Result, Type};
 
@@ -53,7 +53,7 @@ impl Typed {
         outputs: Vec<Node>,
         precision: Precision,
         deterministic: bool,
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
     ) -> Result<Self> {
         let multiprocessors = context.properties.multiprocessors;
         let architecture = context.properties.architecture;
@@ -97,7 +97,7 @@ impl Typed {
     }
 
     /// Checks, before anything is measured, that the graph's values fit into the device's free memory.
-    fn refuse_what_cannot_fit(&self, context: &Context) -> Result<()> {
+    fn refuse_what_cannot_fit(&self, context: &CudaContext) -> Result<()> {
         let mut least = self.clone();
         for id in 0..self.code.entries.len() {
             if let Some(geometry) = conv::Geometry::of(&self.code, id, self.precision) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use crate::runtime::driver::{Allocation, Context, check};
+use crate::runtime::driver::{Allocation, CudaContext, check};
 use crate::runtime::feed::Pinned;
 use crate::runtime::replay::{Event, Stream};
 use cfo_engine::backend::{DrainDevice, PageMemory};
@@ -28,7 +28,7 @@ pub(crate) struct CudaDrain {
     free: Vec<Page>,
     tensor: Arc<Allocation>,
     stream: Stream,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 impl std::fmt::Debug for CudaDrain {
@@ -38,7 +38,7 @@ impl std::fmt::Debug for CudaDrain {
 }
 
 impl CudaDrain {
-    pub(crate) fn new(context: &Arc<Context>, tensor: Arc<Allocation>) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, tensor: Arc<Allocation>) -> Result<Self> {
         let stream = Stream::new(context)?;
         Ok(Self { flying: VecDeque::new(), free: Vec::new(), tensor, stream, context: Arc::clone(context) })
     }

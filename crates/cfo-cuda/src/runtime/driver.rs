@@ -126,7 +126,7 @@ fn uuid(device: sys::CUdevice) -> Result<String> {
 }
 
 /// A GPU in use: its context and the main stream.
-pub(crate) struct Context {
+pub(crate) struct CudaContext {
     pub(crate) ordinal: usize,
     pub(crate) properties: Properties,
     context: sys::CUcontext,
@@ -136,17 +136,17 @@ pub(crate) struct Context {
 }
 
 // SAFETY: the driver's handles may be used from any thread; every use first makes the context current.
-unsafe impl Send for Context {}
+unsafe impl Send for CudaContext {}
 // SAFETY: as above; calls on one stream are ordered by the driver.
-unsafe impl Sync for Context {}
+unsafe impl Sync for CudaContext {}
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for CudaContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Context(cuda:{}, {})", self.ordinal, self.properties.name)
+        write!(f, "CudaContext(cuda:{}, {})", self.ordinal, self.properties.name)
     }
 }
 
-impl Context {
+impl CudaContext {
     /// Opens a GPU with a new stream and new handles, so that several users of the same GPU do not block each other.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for CudaContext {
     fn drop(&mut self) {
         let _quiet = quiet();
         // SAFETY: no user of the context outlives it, since all of them hold it by an `Arc`.
@@ -273,7 +273,7 @@ impl Drop for Context {
 
 /// Device memory of a fixed size, initially zero.
 pub(crate) struct Allocation {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     address: u64,
     bytes: usize,
 }
@@ -289,7 +289,7 @@ impl Allocation {
     ///
     /// # Errors
     /// If there is not enough free memory.
-    pub(crate) fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+    pub(crate) fn zeroed(context: &Arc<CudaContext>, bytes: usize) -> Result<Self> {
         context.enter()?;
         let mut address = 0;
         if bytes > 0 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use crate::runtime::driver::{Allocation, Context, check, quiet};
+use crate::runtime::driver::{Allocation, CudaContext, check, quiet};
 use crate::runtime::replay::{Event, Stream};
 use cfo_engine::backend::{FeedDevice, PageMemory};
 use cfo_engine::{Data, Memory, Result};
@@ -19,7 +19,7 @@ use cfo_engine::{Data, Memory, Result};
 pub(crate) struct Pinned {
     pointer: *mut f32,
     count: usize,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: this value owns the memory, and the context may be used from any thread.
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    pub(crate) fn new(context: &Arc<Context>, count: usize) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, count: usize) -> Result<Self> {
         context.enter()?;
         let mut pointer: *mut c_void = std::ptr::null_mut();
         let bytes = 4 * count.max(1);
@@ -81,7 +81,7 @@ pub(crate) struct CudaFeed {
     tensor: Arc<Allocation>,
     name: String,
     stream: Stream,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 impl std::fmt::Debug for CudaFeed {
@@ -91,7 +91,7 @@ impl std::fmt::Debug for CudaFeed {
 }
 
 impl CudaFeed {
-    pub(crate) fn new(context: &Arc<Context>, name: &str, tensor: Arc<Allocation>) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, name: &str, tensor: Arc<Allocation>) -> Result<Self> {
         let copy = Allocation::zeroed(context, tensor.len())?;
         context.synchronize()?;
         let (stream, name) = (Stream::new(context)?, name.into());

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys;
 use libloading::os::unix::{Library as Shared, RTLD_LOCAL, RTLD_NOW};
 
-use crate::runtime::driver::{Context, failure, quiet};
+use crate::runtime::driver::{CudaContext, failure, quiet};
 use crate::runtime::library::{self, Version};
 use cfo_engine::Result;
 
@@ -120,7 +120,7 @@ pub(crate) struct Message {
 pub(crate) struct Communicator {
     handle: Handle,
     nccl: &'static Nccl,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: the handle may be used from any thread, one at a time; programs are run through `&mut`.
@@ -135,7 +135,7 @@ impl Communicator {
     /// If the library reports an error.
     pub(crate) fn new(
         nccl: &'static Nccl,
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
         id: &[u8],
         (rank, size): (usize, usize),
     ) -> Result<Self> {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use crate::runtime::driver::{Context, check, quiet};
+use crate::runtime::driver::{CudaContext, check, quiet};
 use cfo_engine::Result;
 
 /// Compiled kernels, loaded.
 pub(crate) struct Module {
     module: sys::CUmodule,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: module handles may be used from any thread with the context current.
@@ -21,7 +21,7 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self> {
+    pub(crate) fn load(context: &Arc<CudaContext>, image: &[u8]) -> Result<Self> {
         context.enter()?;
         let mut module = std::ptr::null_mut();
         let _quiet = quiet();
@@ -114,7 +114,7 @@ impl KernelFunction {
 /// An additional stream of a context.
 pub(crate) struct Stream {
     stream: sys::CUstream,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: as for the context's own stream.
@@ -123,7 +123,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         context.enter()?;
         let mut stream = std::ptr::null_mut();
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -156,7 +156,7 @@ pub(crate) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    pub(crate) fn record(context: &Context, stream: sys::CUstream) -> Result<Self> {
+    pub(crate) fn record(context: &CudaContext, stream: sys::CUstream) -> Result<Self> {
         context.enter()?;
         let mut event = std::ptr::null_mut();
         let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
@@ -193,7 +193,7 @@ impl Drop for Event {
 pub(crate) struct Replay {
     graph: sys::CUgraph,
     executable: sys::CUgraphExec,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: graph handles may be used from any thread, one at a time, which `&mut` of the executor ensures.
@@ -203,7 +203,7 @@ unsafe impl Sync for Replay {}
 
 impl Replay {
     /// Captures the work that `work` enqueues instead of running it.
-    pub(crate) fn capture(context: &Arc<Context>, work: impl FnOnce() -> Result<()>) -> Result<Self> {
+    pub(crate) fn capture(context: &Arc<CudaContext>, work: impl FnOnce() -> Result<()>) -> Result<Self> {
         context.enter()?;
         let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
         let _quiet = quiet();

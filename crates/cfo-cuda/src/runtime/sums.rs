@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys;
 
-use crate::runtime::driver::{Context, check, failure};
+use crate::runtime::driver::{CudaContext, check, failure};
 use crate::runtime::feed::Pinned;
 use crate::runtime::nccl::{Communicator, Message, Nccl};
 use cfo_engine::backend::PageMemory;
@@ -25,7 +25,7 @@ impl Way {
     ///
     /// # Errors
     /// If the required method is not available.
-    pub(crate) fn choose(context: &Arc<Context>, ranks: &Arc<dyn Collective>) -> Result<Self> {
+    pub(crate) fn choose(context: &Arc<CudaContext>, ranks: &Arc<dyn Collective>) -> Result<Self> {
         let asked = std::env::var("CFO_COLLECTIVES").unwrap_or_default();
         let nccl = Nccl::find().filter(|_| asked != "host");
         let own =
@@ -52,7 +52,7 @@ impl Way {
 }
 
 /// Identifier of the machine and the GPU, independent of the GPU's index.
-fn place(context: &Context) -> String {
+fn place(context: &CudaContext) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{} {}", host.trim(), context.properties.uuid)
 }
@@ -85,7 +85,7 @@ pub(crate) struct HostSum {
 }
 
 impl PreparedSums {
-    pub(crate) fn new(way: &Way, context: &Arc<Context>, messages: &[Message]) -> Result<Self> {
+    pub(crate) fn new(way: &Way, context: &Arc<CudaContext>, messages: &[Message]) -> Result<Self> {
         let messages = messages.to_vec();
         Ok(match way {
             Way::Nccl(_) => Self::Nccl(messages),
