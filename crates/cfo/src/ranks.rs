@@ -66,9 +66,10 @@ pub fn from_first<T: serde::Serialize + serde::de::DeserializeOwned>(value: T) -
 /// # Errors
 /// If a value cannot be serialised or deserialised.
 pub fn from_all<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> Result<Vec<T>> {
-    let text = serde_json::to_vec(value).map_err(|error| CfoError::Io(error.into()))?;
-    let all = job().map_or_else(|| vec![text.clone()], |ranks| ranks.gather(&text));
-    all.iter().map(|text| serde_json::from_slice(text).map_err(|error| CfoError::Io(error.into()))).collect()
+    let failed = |error| CfoError::Io(std::io::Error::other(error));
+    let message = postcard::to_allocvec(value).map_err(failed)?;
+    let all = job().map_or_else(|| vec![message.clone()], |ranks| ranks.gather(&message));
+    all.iter().map(|message| postcard::from_bytes(message).map_err(failed)).collect()
 }
 
 /// Returns an error if the value of any rank differs from that of rank 0.

@@ -1,6 +1,8 @@
 //! Errors of each channel relative to its standard deviation. A norm over all channels hides channels with small
 //! values.
 
+use serde::{Deserialize, Serialize};
+
 /// Errors of one channel over a test set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelError {
@@ -13,13 +15,13 @@ pub struct ChannelError {
 }
 
 /// Accumulates the errors of each channel over trajectories, which may differ in length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChannelErrors {
     channels: Vec<Moments>,
 }
 
 /// Sums over the values of one channel.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Moments {
     count: f64,
     squared_error: f64,
@@ -57,19 +59,6 @@ impl ChannelErrors {
         assert_eq!(self.channels.len(), other.channels.len(), "collections of different channels");
         for (mine, &theirs) in self.channels.iter_mut().zip(&other.channels) {
             mine.merge(theirs);
-        }
-    }
-
-    /// The sums as numbers, to be sent to another process.
-    pub fn to_numbers(&self) -> Vec<f64> {
-        self.channels.iter().flat_map(|one| [one.count, one.squared_error, one.mean, one.spread]).collect()
-    }
-
-    /// Adds sums that another process wrote with [`to_numbers`](Self::to_numbers), for the same channels.
-    pub fn merge_numbers(&mut self, numbers: &[f64]) {
-        let (numbers, _) = numbers.as_chunks::<4>();
-        for (mine, &[count, squared_error, mean, spread]) in self.channels.iter_mut().zip(numbers) {
-            mine.merge(Moments { count, squared_error, mean, spread });
         }
     }
 
@@ -135,9 +124,7 @@ mod tests {
             let (mut left, mut right) = (ChannelErrors::new(2), ChannelErrors::new(2));
             left.push(&prediction[..cut], &truth[..cut]);
             right.push(&prediction[cut..], &truth[cut..]);
-            let mut sent = ChannelErrors::new(2);
-            sent.merge_numbers(&right.to_numbers());
-            left.merge(&sent);
+            left.merge(&right);
             for (channel, found) in left.report().into_iter().enumerate() {
                 let column = |of: &[f64]| of.iter().skip(channel).step_by(2).copied().collect::<Vec<f64>>();
                 let (q, p) = (column(&truth), column(&prediction));

@@ -1,5 +1,7 @@
 //! Errors of fields on a grid: PDEBench's metrics and The Well's.
 
+use serde::{Deserialize, Serialize};
+
 use super::spectrum::Spectrum;
 use super::{lanes, ratio};
 
@@ -11,7 +13,7 @@ const MIDDLE_BAND_END: usize = 12;
 const VARIANCE_FLOOR: f64 = 1e-7;
 
 /// Shape of one frame, `[height, width, channels]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
     /// Space axes: 0 for an ODE, 1 or 2 for a field.
     pub axes: usize,
@@ -74,16 +76,18 @@ impl Grid {
 ///
 /// PDEBench's own driver divides by one batch too few and leaves out context frames. Here every pushed frame counts
 /// once; context frames are left out by not pushing them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldErrors {
     grid: Grid,
     /// `[time, channel]`.
     cells: Vec<Cell>,
-    workspace: Workspace,
+    /// Created with the first trajectory.
+    #[serde(skip)]
+    workspace: Option<Workspace>,
 }
 
 /// Sums over trajectories at one time, of one channel.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Cell {
     count: f64,
     rmse: f64,
@@ -118,7 +122,7 @@ pub struct FieldReport {
 impl FieldErrors {
     /// Creates an empty collection for frames of this shape.
     pub fn new(grid: Grid) -> Self {
-        Self { grid, cells: Vec::new(), workspace: Workspace::new(&grid) }
+        Self { grid, cells: Vec::new(), workspace: None }
     }
 
     /// Adds a trajectory, frame after frame, each `[height, width, channels]`.
@@ -135,11 +139,12 @@ impl FieldErrors {
             let empty = Cell { spectrum: vec![0.0; self.grid.shells()], ..Cell::default() };
             self.cells.resize(times * channels, empty);
         }
+        let workspace = self.workspace.get_or_insert_with(|| Workspace::new(&self.grid));
         for (time, (p, q)) in prediction.chunks_exact(size).zip(truth.chunks_exact(size)).enumerate() {
             for channel in 0..channels {
                 let pairs = p.chunks_exact(channels).zip(q.chunks_exact(channels));
-                self.workspace.load(pairs.map(|(p, q)| (p[channel].into(), q[channel].into())));
-                self.workspace.add_to(&mut self.cells[time * channels + channel], &self.grid);
+                workspace.load(pairs.map(|(p, q)| (p[channel].into(), q[channel].into())));
+                workspace.add_to(&mut self.cells[time * channels + channel], &self.grid);
             }
         }
     }
@@ -166,31 +171,6 @@ impl FieldErrors {
                 *mine += theirs;
             }
         }
-    }
-
-    /// The sums as numbers, to be sent to another process.
-    pub fn to_numbers(&self) -> Vec<f64> {
-        let numbers = |cell: &Cell| {
-            let Cell { count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, spectrum } = cell;
-            let head =
-                [*count, *rmse, *nrmse, *squared_sum_error, *maximum, *brmse, *vrmse, spectrum.len() as f64];
-            head.into_iter().chain(spectrum.iter().copied()).collect::<Vec<f64>>()
-        };
-        self.cells.iter().flat_map(numbers).collect()
-    }
-
-    /// Adds sums that another process wrote with [`to_numbers`](Self::to_numbers), for the same grid.
-    pub fn merge_numbers(&mut self, mut numbers: &[f64]) {
-        let mut cells = Vec::new();
-        while let &[count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, length, ref rest @ ..] =
-            numbers
-        {
-            let (spectrum, rest) = rest.split_at((length as usize).min(rest.len()));
-            let spectrum = spectrum.to_vec();
-            cells.push(Cell { count, rmse, nrmse, squared_sum_error, maximum, brmse, vrmse, spectrum });
-            numbers = rest;
-        }
-        self.merge(Self { cells, ..Self::new(self.grid) });
     }
 
     fn swap_and_merge(&mut self, other: Self) {

@@ -63,6 +63,7 @@ pub struct ChannelReport {
 }
 
 /// Sums over trajectories from which the metrics are computed.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Sums {
     errors: FieldErrors,
     channels: ChannelErrors,
@@ -113,23 +114,6 @@ impl Sums {
         self.valid += other.valid;
         self.throughout += other.throughout;
         self.correlated += other.correlated;
-    }
-
-    /// Returns the sums as numbers, to be sent to another process.
-    pub(crate) fn to_numbers(&self) -> Vec<f64> {
-        let head = [self.valid, self.throughout, self.correlated];
-        head.into_iter().chain(self.channels.to_numbers()).chain(self.errors.to_numbers()).collect()
-    }
-
-    /// Adds sums from the numbers of another process.
-    pub(crate) fn merge_numbers(&mut self, numbers: &[f64]) {
-        let [valid, throughout, correlated, rest @ ..] = numbers else { return };
-        let (channels, errors) = rest.split_at(self.channels.to_numbers().len().min(rest.len()));
-        self.channels.merge_numbers(channels);
-        self.errors.merge_numbers(errors);
-        self.valid += valid;
-        self.throughout += throughout;
-        self.correlated += correlated;
     }
 
     /// Returns the errors of each channel, with the given names.

@@ -3,6 +3,7 @@
 use cfo_data::Trajectory;
 use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::{RelativeL2, Report, TimeError, Worst, first_frame};
 use crate::model::Model;
@@ -23,6 +24,7 @@ pub(super) struct Comparison<'a> {
 }
 
 /// The errors of one trajectory.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Judged {
     pub(super) index: usize,
     pub(super) error: Option<f64>,

@@ -9,28 +9,16 @@ use crate::predict::metrics::Sums;
 use crate::predict::rollout::{Divergence, Excursion, Prediction};
 use crate::ranks::from_all;
 
-/// The evaluation of a rank as it is sent. Floating-point numbers are stored as their bits, because the text format has no NaN or infinity.
+/// The evaluation of a rank as it is sent.
 #[derive(Serialize, Deserialize)]
 struct Found {
-    judged: Vec<Seen>,
-    sums: Option<Vec<u64>>,
-    /// Times and states are finite numbers, which the text format preserves exactly.
+    judged: Vec<Judged>,
+    sums: Option<Sums>,
     diverged: Vec<Divergence>,
     excursions: Vec<Excursion>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,
     seconds: f64,
-}
-
-/// The errors of a trajectory: its index, its error, its times and the error at each.
-type Seen = (usize, Option<u64>, Vec<u64>, Vec<u64>);
-
-fn bits(numbers: &[f64]) -> Vec<u64> {
-    numbers.iter().map(|number| number.to_bits()).collect()
-}
-
-fn numbers(bits: &[u64]) -> Vec<f64> {
-    bits.iter().map(|&bits| f64::from_bits(bits)).collect()
 }
 
 impl Comparison<'_> {
@@ -39,27 +27,20 @@ impl Comparison<'_> {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn join(&mut self, strangers: &mut Vec<(usize, String)>) -> Result<()> {
-        let seen =
-            |one: Judged| (one.index, one.error.map(f64::to_bits), bits(&one.times), bits(&one.course));
         let own = Found {
-            judged: self.judged.drain(..).map(seen).collect(),
-            sums: self.sums.as_ref().map(|sums| bits(&sums.to_numbers())),
+            judged: std::mem::take(&mut self.judged),
+            sums: self.sums.take(),
             diverged: std::mem::take(&mut self.diverged),
             excursions: std::mem::take(&mut self.excursions),
             strangers: std::mem::take(strangers),
             evaluations: self.evaluations,
             seconds: std::mem::take(&mut self.seconds),
         };
-        let mut sums = self.sums.is_some().then(|| Sums::new(self.model));
         for found in from_all(&own)? {
-            self.judged.extend(found.judged.into_iter().map(|(index, error, times, course)| Judged {
-                index,
-                error: error.map(f64::from_bits),
-                times: numbers(&times),
-                course: numbers(&course),
-            }));
-            if let (Some(sums), Some(more)) = (&mut sums, &found.sums) {
-                sums.merge_numbers(&numbers(more));
+            self.judged.extend(found.judged);
+            match (&mut self.sums, found.sums) {
+                (Some(sums), Some(more)) => sums.merge(more),
+                (sums, more) => *sums = more,
             }
             self.diverged.extend(found.diverged);
             self.excursions.extend(found.excursions);
@@ -67,7 +48,6 @@ impl Comparison<'_> {
             self.evaluations = self.evaluations.max(found.evaluations);
             self.seconds += found.seconds;
         }
-        self.sums = sums;
         Ok(())
     }
 
