@@ -174,7 +174,7 @@ fn a_refused_training_leaves_no_folder() {
         .ended_with(2);
     assert!(refused.stderr.contains("`objective.kind = \"autoregressive\"`"), "{}", refused.stderr);
     let refused = folder.cfo("train recipe.toml --data data.h5 --out huge --set train=5").ended_with(2);
-    assert!(refused.stderr.contains("`train` has keys of its own"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`train` has keys"), "{}", refused.stderr);
     assert!(!folder.path("huge").exists());
 }
 

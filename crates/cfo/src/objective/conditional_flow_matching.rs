@@ -104,15 +104,10 @@ impl ConditionalFlowMatching {
         let (arrangement, batch) = (self.arrangement(model), graph.shape(told).axes()[0]);
         let [height, width] = arrangement.grid();
         let mut parts = vec![arrangement.arrange(graph, point.state, batch)?];
-        let given = match point.given {
-            Some(given) => given,
-            None => {
-                return Err(CfoError::BadData {
-                    problem: "the first snapshot of a trajectory is missing".into(),
-                    hint: "set `Point::given` to the initial snapshots".into(),
-                });
-            }
-        };
+        let given = point.given.ok_or_else(|| CfoError::BadData {
+            problem: "the first snapshot of a trajectory is missing".into(),
+            hint: "set `Point::given` to the initial snapshots".into(),
+        })?;
         let given = graph.multiply(given, told)?;
         parts.push(arrangement.spread(graph, given, batch)?);
         parts.push(graph.broadcast(told, [batch, height, width, 1])?);

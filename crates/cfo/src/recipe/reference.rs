@@ -192,10 +192,9 @@ fn kind(root: &Value, schema: &Value) -> String {
         if constants.len() == options.len() {
             return words(constants.into_iter());
         }
-        let kinds: Vec<String> = options.iter().map(|option| kind(root, option)).collect();
-        return kinds.into_iter().filter(|kind| !kind.is_empty()).collect::<Vec<_>>().join(" or ");
+        return joined(options.iter().map(|option| kind(root, option)));
     }
-    let named = |name: &str| match name {
+    let named = |name: &Value| match name.as_str().unwrap_or_default() {
         "boolean" => "`true` or `false`".to_owned(),
         "integer" => "whole number".into(),
         "number" => "number".into(),
@@ -212,14 +211,8 @@ fn kind(root: &Value, schema: &Value) -> String {
         "object" => "table".into(),
         other => other.into(),
     };
-    match &schema["type"] {
-        Value::String(name) => named(name),
-        Value::Array(names) => {
-            let names = names.iter().filter_map(Value::as_str).map(named);
-            names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" or ")
-        }
-        _ => String::new(),
-    }
+    let names = schema["type"].as_array().map_or(std::slice::from_ref(&schema["type"]), Vec::as_slice);
+    joined(names.iter().map(named))
 }
 
 /// Returns a paragraph with lines of at most 120 characters.
@@ -237,6 +230,11 @@ fn wrapped(paragraph: &str) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// Joins the types that are not empty.
+fn joined(kinds: impl Iterator<Item = String>) -> String {
+    kinds.filter(|kind| !kind.is_empty()).collect::<Vec<_>>().join(" or ")
 }
 
 /// Returns a list of choices.

@@ -20,15 +20,12 @@ mod validation;
 mod weights;
 mod witness;
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cfo_data::Split;
 use cfo_device::Device;
 
 use crate::error::{CfoError, Result};
-use crate::model::Method;
 use crate::predict::Trained;
 use crate::ranks;
 use crate::recipe::Recipe;
@@ -46,22 +43,6 @@ use trainer::Trainer;
 pub use training::Training;
 pub use training_step::TrainingStep;
 
-/// The device, the folder and the observer of a training.
-pub(crate) struct Session<'a> {
-    /// The device.
-    pub(crate) device: Device,
-    /// The folder of the run; `None` to write nothing.
-    pub(crate) folder: Option<&'a Path>,
-    /// Whether to continue from the newest intact checkpoint in the folder, if there is one.
-    pub(crate) resume: bool,
-    /// Whether to return the weights after the last step instead of those with the lowest validation error.
-    pub(crate) latest: bool,
-    /// A flag that, once `true`, ends training after the current step.
-    pub(crate) interrupt: Option<&'a AtomicBool>,
-    /// The observer.
-    pub(crate) observer: &'a mut dyn Observer,
-}
-
 /// Largest number of times that the learning rate is halved because the network diverges at once.
 const MOST_HALVINGS: u32 = 4;
 /// Number of first reports within which divergence restarts the training.
@@ -72,11 +53,12 @@ const FIRST_REPORTS: u32 = 3;
 /// # Errors
 /// If recipe and data do not fit, another process trains in the folder, the disk or the device has an error, the loss diverges,
 /// or the run is interrupted (its latest step is then saved).
-pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -> Result<Trained> {
-    let Session { device, folder, resume, latest, interrupt, observer } = session;
+fn train(training: Training<'_>, set: &Trajectories) -> Result<Trained> {
+    let Training { method, device, folder, resume, latest, interrupt, mut observer } = training;
+    let device = device.unwrap_or_else(Device::best);
     let (recipe, begun) = (&method.recipe, Instant::now());
     require_same_recipe(recipe)?;
-    let mut phases = ranks::agree(check_patience(recipe, set).and_then(|()| Phase::all(method, set)))?;
+    let mut phases = ranks::agree(check_patience(recipe, set).and_then(|()| Phase::all(&method, set)))?;
     // Only rank 0 reads and writes the folder; it sends the checkpoint's state to the others.
     let folder = folder.filter(|_| ranks::is_first());
     let claimed = folder.map(|path| Claim::new(Run::at(path), resume)).transpose();
@@ -86,7 +68,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
         _ => Ok(None),
     };
     let mut start = ranks::from_first(ranks::agree(newest)?)?;
-    for caution in cautions::of(method, set, start.as_ref().map(|(_, state)| state))? {
+    for caution in cautions::of(&method, set, start.as_ref().map(|(_, state)| state))? {
         observer.notice(&caution);
     }
     let mut halvings = start.as_ref().map_or(0, |(_, state)| state.loop_state.halvings);
@@ -106,7 +88,7 @@ pub(crate) fn train(method: &Method, set: &Trajectories, session: Session<'_>) -
             halvings,
             latest,
         };
-        let (step, loss) = match trainer.run(&phases, start.take(), &mut *observer, begun) {
+        let (step, loss) = match trainer.run(&phases, start.take(), observer.as_mut(), begun) {
             Err(CfoError::Diverged { step, loss, seen, .. })
                 if halvings < MOST_HALVINGS && is_early(step, recipe) && seen.depends_on_rate(step) =>
             {

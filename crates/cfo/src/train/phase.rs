@@ -63,17 +63,14 @@ impl Phase {
 /// Returns an error if a trajectory is shorter than a window.
 fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
     let Draw::Window { intervals, .. } = draw else { return Ok(()) };
-    match selections.iter().find(|selection| selection.len() <= intervals) {
-        None => Ok(()),
-        Some(selection) => Err(CfoError::BadData {
-            problem: format!(
-                "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
-                selection.trajectory,
-                selection.len(),
-                intervals + 1
-            ),
-            hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)"
-                .into(),
-        }),
-    }
+    let Some(short) = selections.iter().find(|selection| selection.len() <= intervals) else { return Ok(()) };
+    Err(CfoError::BadData {
+        problem: format!(
+            "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
+            short.trajectory,
+            short.len(),
+            intervals + 1
+        ),
+        hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)".into(),
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use cfo_device::Device;
 
 use super::observer::Lent;
-use super::{Observer, Reply, Session, train};
+use super::{Observer, Reply, train};
 use crate::error::Result;
 use crate::model::Method;
 use crate::objective::Objective;
@@ -33,13 +33,13 @@ use crate::trajectories::Trajectories;
 /// # Ok::<(), cfo::CfoError>(())
 /// ```
 pub struct Training<'a> {
-    method: Method,
-    device: Option<Device>,
-    folder: Option<PathBuf>,
-    resume: bool,
-    latest: bool,
-    interrupt: Option<&'a AtomicBool>,
-    observer: Option<Box<dyn Observer + 'a>>,
+    pub(super) method: Method,
+    pub(super) device: Option<Device>,
+    pub(super) folder: Option<PathBuf>,
+    pub(super) resume: bool,
+    pub(super) latest: bool,
+    pub(super) interrupt: Option<&'a AtomicBool>,
+    pub(super) observer: Box<dyn Observer + 'a>,
 }
 
 impl<'a> Training<'a> {
@@ -63,7 +63,7 @@ impl<'a> Training<'a> {
             resume: false,
             latest: false,
             interrupt: None,
-            observer: None,
+            observer: Box::new(|_: &StepReport| {}),
         }
     }
 
@@ -148,14 +148,14 @@ impl<'a> Training<'a> {
     /// Sets a closure that is called at each report. It returns nothing, or `ControlFlow::Break(())` to end training.
     #[must_use]
     pub fn observe<R: Reply>(mut self, observer: impl FnMut(&StepReport) -> R + 'a) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.observer = Box::new(observer);
         self
     }
 
     /// Sets an [`Observer`], for observers with state that is read after training, or that receive notices.
     #[must_use]
     pub fn observer(mut self, observer: &'a mut dyn Observer) -> Self {
-        self.observer = Some(Box::new(Lent(observer)));
+        self.observer = Box::new(Lent(observer));
         self
     }
 
@@ -169,16 +169,6 @@ impl<'a> Training<'a> {
     /// or the run is interrupted (its latest step is then saved).
     pub fn fit(self, data: &Trajectories) -> Result<Trained> {
         self.method.recipe.check()?;
-        let mut nobody = |_: &StepReport| {};
-        let mut observer = self.observer;
-        let session = Session {
-            device: self.device.unwrap_or_else(Device::best),
-            folder: self.folder.as_deref(),
-            resume: self.resume,
-            latest: self.latest,
-            interrupt: self.interrupt,
-            observer: observer.as_deref_mut().unwrap_or(&mut nobody),
-        };
-        train(&self.method, data, session)
+        train(self, data)
     }
 }

@@ -64,8 +64,7 @@ impl TrainingData {
             })?,
         };
         model.take(&measured);
-        let share = Share::new(&model.recipe.train, memory, Gradients::of(&model).are_divisible());
-        let mut data = Self::rows_of(&model, set, selections, (streamed, share, &measured.path_errors));
+        let mut data = Self::rows_of(&model, set, selections, memory, (streamed, &measured.path_errors));
         data.warnings.extend(measured.warnings);
         Ok((model, data, measured.fingerprint))
     }
@@ -80,8 +79,7 @@ impl TrainingData {
     ) -> (Model, Self) {
         let mut model = phase.model.clone();
         (model.scaling, model.denoiser) = (before.scaling.clone(), before.denoiser.clone());
-        let share = Share::new(&model.recipe.train, memory, Gradients::of(&model).are_divisible());
-        let data = Self::rows_of(&model, set, &phase.selections, (self.streamed, share, &[]));
+        let data = Self::rows_of(&model, set, &phase.selections, memory, (self.streamed, &[]));
         (model, data)
     }
 
@@ -103,11 +101,12 @@ impl TrainingData {
         model: &Model,
         set: &Trajectories,
         selections: &[Selection],
-        (streamed, share, path_errors): (bool, Share, &[f32]),
+        memory: &Memory,
+        (streamed, path_errors): (bool, &[f32]),
     ) -> Self {
         let mut data = Self {
             streamed,
-            share,
+            share: Share::new(&model.recipe.train, memory, Gradients::of(model).are_divisible()),
             sources: Vec::new(),
             merged: BTreeMap::new(),
             times: Vec::new(),
