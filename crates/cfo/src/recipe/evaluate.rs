@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Integration, choice, integration};
-use crate::error::Result;
 
 /// How a trained network is integrated by default; options of commands and arguments of functions override these keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,12 +27,6 @@ pub struct EvaluateConfig {
 impl Default for EvaluateConfig {
     fn default() -> Self {
         Self { solver: Integration::default(), nfe: 0, precision: RolloutPrecision::Same, seed: 0 }
-    }
-}
-
-impl EvaluateConfig {
-    pub(super) fn check(&self) -> Result<()> {
-        self.solver.check("evaluate.solver")
     }
 }
 

@@ -213,7 +213,7 @@ impl Recipe {
         self.latent.check()?;
         self.train.check()?;
         self.finetune.check(self)?;
-        self.evaluate.check()?;
+        self.evaluate.solver.check("evaluate.solver")?;
         self.solver().map(|_| ())
     }
 }

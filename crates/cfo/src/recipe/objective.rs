@@ -56,6 +56,19 @@ impl ObjectiveConfig {
             Self::NeuralOde(through) => through.check("objective"),
         }
     }
+
+    /// Returns an error if the precision is too low for the error estimates of adaptive steps.
+    pub(super) fn check_precision(self, precision: Precision) -> Result<()> {
+        let adaptive = matches!(self, Self::NeuralOde(through) if through.is_adaptive());
+        if precision != Precision::Bf16 || !adaptive {
+            return Ok(());
+        }
+        Err(CfoError::BadData {
+        problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
+            .into(),
+        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`solver.steps`)".into(),
+    })
+    }
 }
 
 /// PDE-Refiner: one network predicts the next snapshot on a uniform time grid and removes noise from the prediction.
@@ -209,20 +222,5 @@ impl ThroughSolver {
                 ),
             },
         ))
-    }
-}
-
-impl ObjectiveConfig {
-    /// Returns an error if the precision is too low for the error estimates of adaptive steps.
-    pub(super) fn check_precision(self, precision: Precision) -> Result<()> {
-        let adaptive = matches!(self, Self::NeuralOde(through) if through.is_adaptive());
-        if precision != Precision::Bf16 || !adaptive {
-            return Ok(());
-        }
-        Err(CfoError::BadData {
-        problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
-            .into(),
-        hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`solver.steps`)".into(),
-    })
     }
 }

@@ -28,7 +28,7 @@ impl Log {
             write_atomically(&path, kept_lines(&fs::read_to_string(&path)?, step).as_bytes())?;
         }
         let lines = fs::OpenOptions::new().create(true).append(true).open(&path)?;
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let seconds = now() as u64;
         let mut events = fs::File::create(folder.join(format!("events.out.tfevents.{seconds}.cfo.{step}")))?;
         events.write_all(&record(&event(now(), 0, &field_bytes(3, b"brain.Event:2"))))?;
         Ok(Self { files: Some((lines, events)) })
@@ -50,8 +50,7 @@ impl Log {
 
     pub(crate) fn write(&mut self, report: &StepReport) -> Result<()> {
         let Some((lines, events)) = &mut self.files else { return Ok(()) };
-        let line = serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
-        writeln!(lines, "{line}")?;
+        lines.write_all(line(report)?.as_bytes())?;
         let mut values = vec![
             ("loss", report.loss),
             ("learning_rate", report.learning_rate),
@@ -77,12 +76,14 @@ pub(super) fn read(folder: &Path) -> Result<Vec<StepReport>> {
 
 /// Writes the log of a folder.
 pub(super) fn write(folder: &Path, history: &[StepReport]) -> Result<()> {
-    let mut lines = String::new();
-    for report in history {
-        lines += &serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
-        lines.push('\n');
-    }
+    let lines = history.iter().map(line).collect::<Result<String>>()?;
     write_atomically(&folder.join(LINES), lines.as_bytes())
+}
+
+/// Returns the line of a report.
+fn line(report: &StepReport) -> Result<String> {
+    let line = serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
+    Ok(line + "\n")
 }
 
 /// Returns the lines up to a step. An incomplete last line is dropped.

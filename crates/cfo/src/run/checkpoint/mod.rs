@@ -208,15 +208,11 @@ impl Checkpoints {
         if hash(sealed.state.to_string().as_bytes()) != sealed.sha256 {
             return Err(bad(&path, "its content does not match its checksum"));
         }
-        match sealed.state.get("version").and_then(serde_json::Value::as_u64) {
-            Some(version) if version == u64::from(VERSION) => {}
-            found => {
-                let found = found.map_or("none".into(), |version| version.to_string());
-                return Err(bad(
-                    &path,
-                    format!("it has format version {found}, this program reads {VERSION}"),
-                ));
-            }
+        let version = sealed.state.get("version").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(VERSION)) {
+            let found = version.map_or("none".into(), |version| version.to_string());
+            let problem = format!("it has format version {found}, this program reads {VERSION}");
+            return Err(bad(&path, problem));
         }
         serde_json::from_value(sealed.state).map_err(|error| bad(&path, error))
     }
