@@ -39,8 +39,8 @@ pub struct DataConfig {
     pub normalize: Normalize,
     /// Whether the PDE parameters of a trajectory are an input of the network.
     pub condition: bool,
-    /// Whether to load the snapshots of each batch ahead of its step, from the file if there is one, instead of keeping all snapshots on the
-    /// device. Default: only if they do not fit. The batches do not depend on this key.
+    /// Whether to load the snapshots of each batch ahead of its step, from the file if there is one, instead of keeping all snapshots on
+    /// the device. Default: only if they do not fit. The batches do not depend on this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
 }

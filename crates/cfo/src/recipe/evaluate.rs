@@ -10,8 +10,8 @@ use super::{Integration, choice, integration};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluateConfig {
-    /// Solver. For a network that was fine-tuned or trained through a solver, `auto` is that solver with its steps. Otherwise it is `tsit5`,
-    /// and `rk4` for conditional flow matching. Methods that do not estimate their error take one step per output interval.
+    /// Solver. For a network that was fine-tuned or trained through a solver, `auto` is that solver with its steps. Otherwise it is
+    /// `tsit5`, and `rk4` for conditional flow matching. Methods that do not estimate their error take one step per output interval.
     #[schemars(schema_with = "integration::schema")]
     pub solver: Integration,
     /// Largest number of network evaluations over the horizon of the training data; 0 sets no limit.

@@ -79,11 +79,13 @@ impl ObjectiveConfig {
 pub struct PdeRefiner {
     /// Number of refinements of a prediction. Each is one more network evaluation.
     pub refinements: usize,
-    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the power k / K.
+    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the
+    /// power k / K.
     pub deviation: f64,
     /// Whether the network predicts the change (residual), in units of its root mean square, instead of the next state.
     pub residual: bool,
-    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as in the authors' program.
+    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as
+    /// in the authors' program.
     pub form: RefinerForm,
 }
 
@@ -156,7 +158,8 @@ pub struct ThroughSolver {
     /// Solver; `auto` is `tsit5`.
     #[schemars(schema_with = "integration::schema")]
     pub solver: Integration,
-    /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every later snapshot of the window.
+    /// Number of intervals between snapshots in a window, which starts from a true snapshot. The loss compares the prediction with every
+    /// later snapshot of the window.
     pub window: usize,
     /// Whether gradients go back through the whole window. Otherwise they stop at the start of each interval.
     pub through_time: bool,

@@ -19,26 +19,26 @@ pub struct PathConfig {
     pub spline: Spline,
     /// Number of snapshots from which the derivatives at a snapshot are estimated (finite differences).
     pub stencil: usize,
-    /// How training points are sampled: `times`, uniformly in time, as in the paper; `intervals`, each interval between snapshots with the same
-    /// probability, for snapshots that are denser where the state changes faster; `snapshots`, at snapshots only, with the velocity that the stencil
-    /// estimates there, for data so sparse that the spline is wrong between snapshots.
+    /// How training points are sampled. `times`: uniformly in time, as in the paper. `intervals`: each interval between snapshots has the
+    /// same probability; for snapshots that are denser where the state changes faster. `snapshots`: only at snapshots, with the velocity
+    /// that the stencil estimates there; for data so sparse that the spline is wrong between snapshots.
     #[serde(with = "choice", skip_serializing_if = "is_by_time")]
     #[schemars(schema_with = "choice::schema::<DrawBy>")]
     pub draw: DrawBy,
     /// Unit of the network's output and of the loss: `velocity`, the root mean square of the spline's velocity, channel by channel;
-    /// `state`, the unit of the normalised state. A number b from 0 to 1 multiplies the output by the typical speed at each time too, and
-    /// divides each error in the loss by that speed to the power b: 0 weights errors equally at all times, 1 relative to the speed at
-    /// their time. A number needs a network with time as an input.
+    /// `state`, the unit of the normalised state. A number b from 0 to 1 also multiplies the output by the typical speed at each time, and
+    /// divides each error in the loss by that speed to the power b. With 0, errors have equal weight at all times; with 1 they are relative
+    /// to the speed at their time. A number needs a network with time as an input.
     #[serde(deserialize_with = "choice::word_or_number")]
     pub unit: OutputUnit,
-    /// If set, time is transformed logarithmically, so that early times are stretched; the value is the share of the horizon after which the
+    /// If set, time is transformed logarithmically, which stretches early times. The value is the share of the horizon after which the
     /// transformed time runs at half its initial rate. Splines, velocities and solver steps use the transformed time. For fields that
-    /// change fast at first and slowly later, at sparse times above all. Needs a network with time as an input.
+    /// change fast at first and slowly later, above all at sparse times. Needs a network with time as an input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<f64>,
-    /// If set, a spline velocity has less weight in the loss where its error, estimated from the data, exceeds this share of its
-    /// size; velocities at similar times with smaller errors get more weight. For data so sparse that the spline misses changes between
-    /// snapshots; on dense data 0.01 has no effect.
+    /// If set, a spline velocity has less weight in the loss where its estimated error exceeds this share of its size. Velocities at
+    /// similar times with smaller errors get more weight. For data so sparse that the spline misses changes between snapshots; on dense
+    /// data 0.01 has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<f64>,
     /// Measurement noise to remove from the training snapshots before the spline is fitted: `none`, `auto` (estimated for each channel),

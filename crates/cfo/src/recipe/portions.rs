@@ -99,17 +99,17 @@ impl TryFrom<Value> for Portions {
                 "invalid value: {value}, expected three counts or three shares, for training, validation and test"
             ));
         };
-        let parts = [train, validation, test];
-        let is_part = |part: &&Value| part.is_float() || part.as_integer().is_some_and(|count| count >= 0);
-        if let Some(bad) = parts.into_iter().find(|part| !is_part(part)) {
-            return Err(format!("invalid value: {} `{bad}`, expected a count or a share", bad.type_str()));
-        }
-        let count = |part: &Value| part.as_integer().map(|count| count as usize);
-        Ok(match parts.map(count) {
-            [Some(train), Some(validation), Some(test)] => Self::Counts([train, validation, test]),
-            counts => Self::Shares(std::array::from_fn(|i| {
-                parts[i].as_float().or(counts[i].map(|count| count as f64)).unwrap_or(f64::NAN)
-            })),
+        let number = |part: &Value| match *part {
+            Value::Integer(count) if count >= 0 => Ok(count as f64),
+            Value::Float(share) => Ok(share),
+            _ => Err(format!("invalid value: {} `{part}`, expected a count or a share", part.type_str())),
+        };
+        let shares = [number(train)?, number(validation)?, number(test)?];
+        Ok(match [train, validation, test].map(Value::as_integer) {
+            [Some(train), Some(validation), Some(test)] => {
+                Self::Counts([train, validation, test].map(|count| count as usize))
+            }
+            _ => Self::Shares(shares),
         })
     }
 }

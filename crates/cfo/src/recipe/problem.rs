@@ -23,7 +23,8 @@ pub(super) fn bad_recipe((path, problem): (String, Problem), recipe: &toml::Tabl
     }
 }
 
-/// Returns the key of a section that its kind does not accept. Sections with kinds are read as a whole, so that errors name only the section.
+/// Returns the key of a section that its kind does not accept. Sections with kinds are read as a whole, so that errors name only the
+/// section.
 fn within(recipe: &toml::Table, section: &str) -> Option<String> {
     let keys = recipe.get(section)?.as_table()?;
     let kind = keys.get("kind")?;

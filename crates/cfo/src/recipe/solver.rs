@@ -25,11 +25,11 @@ pub enum Budget {
     /// This many equal steps per mean interval of the training data, as in training through the solver. Steps end at outputs that
     /// are an interval or more apart; other outputs come from dense output.
     StepsPerInterval(usize),
-    /// Exactly this many equal steps from the earliest to the latest time of a trajectory, including its start; outputs between steps come from dense
-    /// output. If times are on both sides of the start, each side gets its share, at least one step.
+    /// Exactly this many equal steps from the earliest to the latest time of a trajectory, including its start; outputs between steps come
+    /// from dense output. If times are on both sides of the start, each side gets its share, at least one step.
     Steps(usize),
-    /// As many equal steps as this number of network evaluations from the start to the last output allows; outputs between steps come from dense
-    /// output.
+    /// As many equal steps as this number of network evaluations from the start to the last output allows; outputs between steps come from
+    /// dense output.
     Evaluations(usize),
     /// At most this many network evaluations per horizon of the training data (its longest trajectory). A shorter time takes proportionally
     /// fewer, at least those of one step.

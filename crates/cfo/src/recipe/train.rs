@@ -142,7 +142,7 @@ pub(super) fn on_device(precision: Precision, device: Device) -> Precision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LearningRateSchedule {
-    /// Always the same.
+    /// Constant.
     #[default]
     Constant,
     /// Rises over the first steps, then falls like half a cosine to 0 at the last one.

@@ -103,6 +103,12 @@ impl CompiledStep {
     }
 }
 
+impl From<Program> for CompiledStep {
+    fn from(program: Program) -> Self {
+        Self(Kind::Whole(Box::new(program)))
+    }
+}
+
 impl fmt::Display for CompiledStep {
     /// Writes the memory plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -116,7 +116,7 @@ impl TrainingStep {
         match Gradients::of(&self.model) {
             Gradients::Whole | Gradients::EqualSteps(_) => {
                 let program = Program::compile(&self.graph, outputs, &self.memory).map_err(refuse)?;
-                Ok(CompiledStep(Kind::Whole(Box::new(program))))
+                Ok(program.into())
             }
             Gradients::AdaptiveSteps(through) => {
                 let step = SolverStep::compile(&self.model, &self.data, through, &mut self.memory);

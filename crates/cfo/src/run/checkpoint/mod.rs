@@ -135,8 +135,8 @@ impl Checkpoints {
         Err(problems.into_iter().next().unwrap_or_else(missing))
     }
 
-    /// Writes `step-N` and makes it the latest and, with `best`, the best checkpoint. Older checkpoints are removed, except the best and the
-    /// previous one.
+    /// Writes `step-N` and makes it the latest and, with `best`, the best checkpoint. Older checkpoints are removed, except the best and
+    /// the previous one.
     ///
     /// # Errors
     /// If it cannot be written; earlier checkpoints are then unchanged.

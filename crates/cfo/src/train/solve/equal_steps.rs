@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Batch, FixedStep, NeuralOde};
 
-/// Appends the loss and its gradients step by step, from the last to the first. Several steps are appended a second time, so that the values
-/// of one step are stored at a time.
+/// Appends the loss and its gradients step by step, from the last to the first. Several steps are appended a second time, so that the
+/// values of one step are stored at a time.
 pub(in crate::train) fn loss_and_gradients(
     objective: &NeuralOde,
     graph: &mut Graph,

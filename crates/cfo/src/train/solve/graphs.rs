@@ -202,7 +202,8 @@ impl Graphs<'_> {
         Ok(graph)
     }
 
-    /// Returns the graph of the step's backward pass: from the cotangent of the state at its end to that at its start, adding to the gradients of the parameters.
+    /// Returns the graph of the step's backward pass: from the cotangent of the state at its end to that at its start, adding to the
+    /// gradients of the parameters.
     pub(super) fn back(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         let (start, end) = self.accepted(&mut graph)?;
