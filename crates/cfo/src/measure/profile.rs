@@ -30,11 +30,6 @@ pub(crate) struct ProfileSums {
     durations: Vec<f64>,
 }
 
-/// Returns the position of a normalised time, in units of cells.
-fn place(time: f64) -> f64 {
-    time.clamp(0.0, 1.0).sqrt() * CELLS as f64
-}
-
 /// Returns the normalised time at which a cell begins.
 fn beginning(cell: usize) -> f64 {
     (cell as f64 / CELLS as f64).powi(2)
@@ -48,7 +43,7 @@ impl ProfileSums {
     /// Adds a segment of normalised times with the mean squared speed of each channel. `density` is the density of samples in the segment,
     /// relative to uniform sampling in time.
     pub(crate) fn add(&mut self, [from, to]: [f64; 2], density: f64, squares: impl Fn(usize) -> f64) {
-        let first = (place(from) as usize).min(CELLS - 1);
+        let first = ((from.clamp(0.0, 1.0).sqrt() * CELLS as f64) as usize).min(CELLS - 1);
         for cell in first..CELLS {
             let overlap = density * (to.min(beginning(cell + 1)) - from.max(beginning(cell)));
             if overlap <= 0.0 {

@@ -17,7 +17,8 @@ impl Machine {
     pub fn here() -> Self {
         match Device::best() {
             Device::Cpu => Self::cores(std::thread::available_parallelism().map_or(1, usize::from)),
-            _ => Self::gpu(),
+            // A data-centre GPU.
+            _ => Self { cores: None, rate: 5e12 },
         }
     }
 
@@ -26,11 +27,6 @@ impl Machine {
     pub fn cores(count: usize) -> Self {
         // Small steps do not scale to many cores.
         Self { cores: Some(count), rate: 2e10 * count.clamp(1, 16) as f64 }
-    }
-
-    /// Returns the speed of a data-centre GPU.
-    pub fn gpu() -> Self {
-        Self { cores: None, rate: 5e12 }
     }
 
     /// Returns the duration of training steps in seconds. `multiplications` are those of the forward pass of a batch.
