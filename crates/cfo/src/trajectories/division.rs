@@ -52,15 +52,13 @@ impl Trajectories {
     }
 
     /// Assigns parts in the order of the trajectories, or shuffled with a seed. Trajectories beyond the portions are removed.
-    pub(super) fn divided(mut self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
+    pub(super) fn divided(self, portions: Portions, shuffle: Option<u64>) -> Result<Self> {
         let count = self.trajectories.len();
         let parts = assign(count, portions.of(count)?, shuffle);
-        let mut kept = parts.iter().map(Option::is_some);
-        self.trajectories.retain(|_| kept.next().unwrap_or(false));
-        let mut kept = parts.iter().map(Option::is_some);
-        self.origins.retain(|_| kept.next().unwrap_or(false));
-        self.splits = parts.into_iter().flatten().collect();
-        Ok(self)
+        let all = self.trajectories.into_iter().zip(self.origins).zip(&parts);
+        let (trajectories, origins) = all.filter(|(_, part)| part.is_some()).map(|(one, _)| one).unzip();
+        let splits = parts.iter().flatten().copied().collect();
+        Ok(Self { trajectories, origins, splits, ..self })
     }
 
     /// Divides every trajectory: its first times are for training, the next for validation, the last for test.
