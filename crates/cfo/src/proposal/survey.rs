@@ -6,6 +6,7 @@ use cfo_data::{
     deviation_of_file, noise_of_file,
 };
 use cfo_numerics::TimeGrid;
+use cfo_numerics::metric::correlation_per_time;
 
 use crate::operator::Setting;
 
@@ -238,8 +239,11 @@ impl Pace {
         let at = |share: f64| lengths.get((share * lengths.len() as f64) as usize).copied().unwrap_or(1.0);
         let [short, long] = [at(0.1), at(0.9)];
         // Values are read only if the times are uneven.
-        let follows_the_field =
-            long >= UNEVEN * short && correlation(&paces(file, &looked_at, deviation)?) <= FOLLOWING;
+        let follows_the_field = long >= UNEVEN * short && {
+            let (lengths, speeds): (Vec<f64>, Vec<f64>) =
+                paces(file, &looked_at, deviation)?.into_iter().unzip();
+            !lengths.is_empty() && correlation_per_time(&lengths, &speeds, 1)[0] <= FOLLOWING
+        };
         Ok(Self { intervals: [short, long], follows_the_field })
     }
 }
@@ -266,19 +270,4 @@ fn paces(
     // The logarithm of the speed of a constant field is not finite.
     paces.retain(|(length, speed)| length.is_finite() && speed.is_finite());
     Ok(paces)
-}
-
-/// Returns the correlation of pairs of numbers; 0 if either is constant.
-fn correlation(pairs: &[(f64, f64)]) -> f64 {
-    let count = pairs.len().max(1) as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
-    let (one, other) = (mean(|pair| pair.0), mean(|pair| pair.1));
-    let [mut squares, mut other_squares, mut products] = [0.0; 3];
-    for (x, y) in pairs.iter().map(|(x, y)| (x - one, y - other)) {
-        squares += x * x;
-        other_squares += y * y;
-        products += x * y;
-    }
-    let size = (squares * other_squares).sqrt();
-    if size > 0.0 { products / size } else { 0.0 }
 }
