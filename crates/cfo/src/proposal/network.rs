@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use cfo_engine::Graph;
 
 use super::machine::Machine;
-use super::survey::Survey;
+use super::survey::FileSurvey;
 use crate::error::Result;
 use crate::operator::{Context, Fno, Mlp, MlpActivation, OperatorConfig, Setting};
 
@@ -24,7 +24,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub fn choose(survey: &Survey, machine: Machine) -> Result<Self> {
+    pub fn choose(survey: &FileSurvey, machine: Machine) -> Result<Self> {
         let (time, seen) = survey.time();
         // The smallest number of steps in which a kind of network learns, and the largest that is useful on small data.
         let (candidates, batch, [fewest, most]) = match survey.shape.axes {
@@ -65,13 +65,13 @@ fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f6
 }
 
 /// Returns the number of fields per step. It is smaller for large fields, because every point of a field is a sample.
-fn batch(survey: &Survey, range: RangeInclusive<usize>) -> usize {
+fn batch(survey: &FileSurvey, range: RangeInclusive<usize>) -> usize {
     let points = survey.shape.height * survey.shape.width;
     (16_384 / points.max(1)).next_power_of_two().clamp(*range.start(), *range.end())
 }
 
 /// Returns Fourier operators of several widths, the widest first. They need fewer steps than U-Nets (docs/experiments.md).
-fn fourier(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
+fn fourier(survey: &FileSurvey, time: bool) -> Vec<OperatorConfig> {
     let line = survey.shape.axes == 1;
     let (height, width) = (survey.shape.height, survey.shape.width);
     let shortest = if line { width } else { height.min(width) };
@@ -83,7 +83,7 @@ fn fourier(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
 }
 
 /// Returns MLPs with three layers, wider for larger states. They are smooth, so that high-order solvers keep their order.
-fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
+fn perceptrons(survey: &FileSurvey, time: bool) -> Vec<OperatorConfig> {
     let widths: &[usize] = match survey.shape.len() {
         0..=16 => &[128, 64],
         17..=128 => &[256, 128],
@@ -96,7 +96,7 @@ fn perceptrons(survey: &Survey, time: bool) -> Vec<OperatorConfig> {
     widths.iter().map(perceptron).collect()
 }
 
-fn reasons(survey: &Survey, operator: &OperatorConfig, seen: String) -> Vec<(String, String)> {
+fn reasons(survey: &FileSurvey, operator: &OperatorConfig, seen: String) -> Vec<(String, String)> {
     let mut reasons = match operator {
         OperatorConfig::Mlp(_) => vec![
             ("kind", "no space axes: an MLP on the whole state".to_owned()),

@@ -1,4 +1,4 @@
-//! Survey of a file: what a proposal needs, at a bounded cost.
+//! FileSurvey of a file: what a proposal needs, at a bounded cost.
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{
@@ -27,7 +27,7 @@ const EXPLAINED: f64 = 0.1;
 const FOLLOWING: f64 = -0.25;
 
 /// Properties of a file.
-pub(super) struct Survey {
+pub(super) struct FileSurvey {
     pub shape: FieldShape,
     pub periodic: Vec<bool>,
     /// Names of the parameters.
@@ -44,7 +44,7 @@ pub(super) struct Survey {
     pub pace: Pace,
 }
 
-impl Survey {
+impl FileSurvey {
     pub fn new(file: &TrajectoryFile) -> Result<Self, DataError> {
         let description = file.description();
         let training = training(file);

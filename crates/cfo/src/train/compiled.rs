@@ -17,12 +17,6 @@ pub(super) enum Kind {
     Solved(Box<SolverStep>),
 }
 
-impl From<Program> for CompiledStep {
-    fn from(program: Program) -> Self {
-        Self(Kind::Whole(Box::new(program)))
-    }
-}
-
 impl CompiledStep {
     /// Returns all programs. The last one computes the loss and changes the weights.
     fn programs(&self) -> Vec<&Program> {

@@ -19,7 +19,8 @@ const LAYERS: [&[&str]; 12] = [
     &["proposal"],
 ];
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+/// Returns the Rust files below a folder.
+pub fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
     let rust = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));

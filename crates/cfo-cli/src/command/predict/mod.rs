@@ -10,7 +10,7 @@ use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
 use cfo::data::{Description, Trajectory};
 use cfo::evaluate::strangers_warning;
 use cfo::numerics::TimeGrid;
-use cfo::rollout::{Divergence, Excursion};
+use cfo::rollout::{Excursion, RolloutDivergence};
 use cfo::{Alignment, CfoError, Model, Request, Trained, Watch};
 use serde::Serialize;
 
@@ -57,7 +57,7 @@ pub(super) struct Diverged {
 }
 
 impl Diverged {
-    pub(super) fn new(divergence: &Divergence, trajectory: usize) -> Self {
+    pub(super) fn new(divergence: &RolloutDivergence, trajectory: usize) -> Self {
         Self { trajectory, time: divergence.time, reason: divergence.halt.to_string() }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{RelativeL2, Report, TimeError, Worst, first_frame};
 use crate::model::Model;
 use crate::predict::metrics::Sums;
-use crate::predict::rollout::{Divergence, Excursion, Prediction};
+use crate::predict::rollout::{Excursion, Prediction, RolloutDivergence};
 
 /// Errors so far. Trajectories may be added in portions. Only the states of the worst are kept, so that a large test set need not be in
 /// memory.
@@ -16,7 +16,7 @@ pub(super) struct Comparison<'a> {
     pub(super) model: &'a Model,
     pub(super) judged: Vec<Judged>,
     pub(super) sums: Option<Sums>,
-    pub(super) diverged: Vec<Divergence>,
+    pub(super) diverged: Vec<RolloutDivergence>,
     pub(super) excursions: Vec<Excursion>,
     pub(super) worst: Option<Worst>,
     pub(super) evaluations: usize,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::comparison::{Comparison, Judged};
 use crate::error::Result;
 use crate::predict::metrics::Sums;
-use crate::predict::rollout::{Divergence, Excursion, Prediction};
+use crate::predict::rollout::{Excursion, Prediction, RolloutDivergence};
 use crate::ranks::from_all;
 
 /// The evaluation of a rank as it is sent.
@@ -14,7 +14,7 @@ use crate::ranks::from_all;
 struct Found {
     judged: Vec<Judged>,
     sums: Option<Sums>,
-    diverged: Vec<Divergence>,
+    diverged: Vec<RolloutDivergence>,
     excursions: Vec<Excursion>,
     strangers: Vec<(usize, String)>,
     evaluations: usize,

@@ -16,7 +16,7 @@ use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::predict::Alignment;
 pub use crate::predict::metrics::{Bands, ChannelReport, Metrics};
-use crate::predict::rollout::{Budget, Divergence, Excursion, Request, Rollout, Watch};
+use crate::predict::rollout::{Budget, Excursion, Request, Rollout, RolloutDivergence, Watch};
 use crate::ranks;
 use crate::trajectories::Part;
 use comparison::Comparison;
@@ -78,7 +78,7 @@ pub struct Report {
     pub channels: Vec<ChannelReport>,
     /// The trajectories that diverged, with their index; not part of the written report.
     #[serde(skip)]
-    pub diverged: Vec<Divergence>,
+    pub diverged: Vec<RolloutDivergence>,
     /// The trajectories far outside the range of the training data, with their index; not part of the written report.
     #[serde(skip)]
     pub excursions: Vec<Excursion>,

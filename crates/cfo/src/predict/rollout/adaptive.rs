@@ -5,7 +5,7 @@ use std::ops::Range;
 use cfo_engine::{Data, Memory};
 use cfo_numerics::ode::{Controller, Course};
 
-use super::{Halt, Part, Rollout};
+use super::{Halt, Rollout, RolloutBatch};
 use crate::error::Result;
 
 /// Largest number of attempted steps per horizon of the training data. A successful rollout needs a few hundred.
@@ -58,7 +58,7 @@ impl Rollout {
     pub(super) fn adaptive(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part<'_, '_>,
+        part: &mut RolloutBatch<'_, '_>,
         controller: Controller,
     ) -> Result<usize> {
         memory.write(&self.names.tolerance, Data::F64(&[controller.rtol, controller.atol]))?;
@@ -111,7 +111,7 @@ impl Rollout {
     fn attempt(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part<'_, '_>,
+        part: &mut RolloutBatch<'_, '_>,
         tracks: &mut [Track],
         lengths: &[f64],
     ) -> Result<()> {

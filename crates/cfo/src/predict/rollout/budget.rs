@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::schedule::Cut;
-use super::{Budget, Part, Rollout, generate};
+use super::{Budget, Rollout, RolloutBatch, generate};
 use crate::error::Result;
 use crate::objective::MotionKind;
 use crate::recipe::too_few;
 
 impl Rollout {
     /// Returns how each trajectory of a batch is divided into fixed steps.
-    pub(super) fn cuts(&self, budget: Budget, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
+    pub(super) fn cuts(&self, budget: Budget, part: &RolloutBatch<'_, '_>) -> Result<Vec<Cut>> {
         let scaling = &self.model.scaling;
         let interval = scaling.interval / scaling.span;
         let cut = match budget {
@@ -29,7 +29,7 @@ impl Rollout {
     }
 
     /// Returns equal steps for each trajectory, with its share of the evaluations of a horizon.
-    fn cuts_per_horizon(&self, nfe: usize, part: &Part<'_, '_>) -> Result<Vec<Cut>> {
+    fn cuts_per_horizon(&self, nfe: usize, part: &RolloutBatch<'_, '_>) -> Result<Vec<Cut>> {
         // Whether any step is affordable does not depend on the trajectory.
         self.steps(nfe)?;
         let least = self.evaluations_per_step() + self.evaluations_once();

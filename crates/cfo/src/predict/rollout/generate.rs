@@ -2,8 +2,8 @@
 
 use cfo_engine::{Data, Memory, Program};
 
-use super::graph::Graphs;
-use super::{Budget, Part, Rollout};
+use super::graph::RolloutGraphs;
+use super::{Budget, Rollout, RolloutBatch};
 use crate::error::Result;
 
 /// Number of steps of a flow by default.
@@ -17,9 +17,9 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    pub(super) fn new(graphs: &Graphs<'_>, memory: &Memory, frames: usize) -> Result<Self> {
-        let noise = graphs.compile(memory, "", Graphs::noise)?;
-        let frame = graphs.compile(memory, "", Graphs::frame)?;
+    pub(super) fn new(graphs: &RolloutGraphs<'_>, memory: &Memory, frames: usize) -> Result<Self> {
+        let noise = graphs.compile(memory, "", RolloutGraphs::noise)?;
+        let frame = graphs.compile(memory, "", RolloutGraphs::frame)?;
         Ok(Self { noise, frame, frames })
     }
 }
@@ -29,7 +29,7 @@ impl Rollout {
     pub(super) fn generate(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part<'_, '_>,
+        part: &mut RolloutBatch<'_, '_>,
         budget: Budget,
     ) -> Result<usize> {
         self.number(memory, part, 0)?;
@@ -48,7 +48,7 @@ impl Rollout {
     }
 
     /// Requests every output of every trajectory, interpolated by the path through its frames.
-    fn show_frames(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>) -> Result<()> {
+    fn show_frames(&mut self, memory: &mut Memory, part: &mut RolloutBatch<'_, '_>) -> Result<()> {
         let Some(frames) = self.generator.as_ref().map(|generator| generator.frames) else { return Ok(()) };
         let path = self.model.question().path.supported(frames);
         // The duration of a trajectory is the unit of time, whatever its start is.

@@ -1,4 +1,4 @@
-//! Graphs of a rollout: one step of every trajectory, and the move to its end.
+//! RolloutGraphs of a rollout: one step of every trajectory, and the move to its end.
 
 use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape};
@@ -68,14 +68,14 @@ fn tensor(batch: usize, what: &str) -> String {
 }
 
 /// What the graphs of a rollout are built for.
-pub(super) struct Graphs<'a> {
+pub(super) struct RolloutGraphs<'a> {
     pub(super) model: &'a Model,
     pub(super) names: &'a Names,
     pub(super) tableau: &'a Tableau,
     pub(super) batch: usize,
 }
 
-impl Graphs<'_> {
+impl RolloutGraphs<'_> {
     /// Compiles the graph that `append` builds, with its outputs; weights are read under `prefix`.
     pub(super) fn compile(
         &self,

@@ -5,8 +5,8 @@ mod budget;
 mod excursion;
 mod generate;
 mod graph;
-mod part;
 mod prediction;
+mod rollout_batch;
 mod schedule;
 mod watch;
 
@@ -22,14 +22,14 @@ use crate::model::Model;
 use crate::objective::MotionKind;
 use excursion::Bounds;
 use generate::Generator;
-use graph::{Graphs, Names};
-use part::{Found, Part};
-use schedule::{Cut, Schedule, Step};
+use graph::{Names, RolloutGraphs};
+use rollout_batch::{Found, RolloutBatch};
+use schedule::{Cut, Step, StepSchedule};
 
 pub use crate::error::Halt;
 pub use crate::recipe::{Budget, Solver, SolverOptions};
 pub use excursion::Excursion;
-pub use prediction::{Divergence, Prediction, Request};
+pub use prediction::{Prediction, Request, RolloutDivergence};
 pub use watch::Watch;
 
 /// Largest distance of a time from the start, in horizons of the training data. A time beyond it is treated as a mistake.
@@ -75,15 +75,15 @@ impl Rollout {
     ) -> Result<Self> {
         let names = Names::new(batch, tableau.stages());
         let motion = model.motion().kind();
-        let graphs = Graphs { model, names: &names, tableau: &tableau, batch };
+        let graphs = RolloutGraphs { model, names: &names, tableau: &tableau, batch };
         graphs.insert_tensors(memory)?;
-        let step = graphs.compile(memory, prefix, Graphs::step)?;
+        let step = graphs.compile(memory, prefix, RolloutGraphs::step)?;
         let slope =
-            graphs.keeps_slope().then(|| graphs.compile(memory, prefix, Graphs::slope)).transpose()?;
-        let commit = graphs.compile(memory, "", Graphs::commit)?;
+            graphs.keeps_slope().then(|| graphs.compile(memory, prefix, RolloutGraphs::slope)).transpose()?;
+        let commit = graphs.compile(memory, "", RolloutGraphs::commit)?;
         let (dense, generator) = match motion {
             MotionKind::Step => (None, None),
-            MotionKind::Velocity => (Some(graphs.compile(memory, "", Graphs::dense)?), None),
+            MotionKind::Velocity => (Some(graphs.compile(memory, "", RolloutGraphs::dense)?), None),
             MotionKind::Trajectory { frames } => (None, Some(Generator::new(&graphs, memory, frames)?)),
         };
         let drain = Drain::new(memory, &names.output)?;
@@ -154,7 +154,7 @@ impl Rollout {
         let (mut prediction, count) = (Prediction::default(), request.start.len());
         for first in (0..count).step_by(self.batch) {
             let bounds = Arc::clone(&self.bounds);
-            let mut part = Part::new(&self.model, request, (first, self.batch), (bounds, watch))?;
+            let mut part = RolloutBatch::new(&self.model, request, (first, self.batch), (bounds, watch))?;
             // Outputs of a previous call that ended early are discarded.
             while self.drain.take(|_| ())?.is_some() {}
             self.asked.clear();
@@ -183,7 +183,12 @@ impl Rollout {
     }
 
     /// Integrates a batch; returns the largest number of evaluations of a trajectory.
-    fn integrate(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, budget: Budget) -> Result<usize> {
+    fn integrate(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut RolloutBatch<'_, '_>,
+        budget: Budget,
+    ) -> Result<usize> {
         match budget {
             Budget::Adaptive(controller) if self.motion != MotionKind::Step => {
                 self.adaptive(memory, part, controller)
@@ -196,7 +201,7 @@ impl Rollout {
     }
 
     /// Returns the time and the reason of a trajectory's early end, if it ended early.
-    fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<Divergence> {
+    fn divergence(&self, request: &Request, trajectory: usize, found: &Found) -> Option<RolloutDivergence> {
         let (halt, reached) = found.halt?;
         let scaling = &self.model.scaling;
         let time = reached.map(|time| scaling.restore_time(time));
@@ -204,11 +209,11 @@ impl Rollout {
             0 => request.start[trajectory],
             outputs => request.times[trajectory][outputs - 1],
         };
-        Some(Divergence { trajectory, time: time.unwrap_or_else(last_output), halt })
+        Some(RolloutDivergence { trajectory, time: time.unwrap_or_else(last_output), halt })
     }
 
     /// Starts the transfer of the tensor of outputs, which is the next output of the marked trajectories.
-    fn ask(&mut self, memory: &Memory, part: &mut Part<'_, '_>, marked: Vec<bool>) -> Result<()> {
+    fn ask(&mut self, memory: &Memory, part: &mut RolloutBatch<'_, '_>, marked: Vec<bool>) -> Result<()> {
         if part.is_silent {
             return Ok(());
         }
@@ -219,7 +224,7 @@ impl Rollout {
     }
 
     /// Records finished outputs until at most `rest` are in transfer.
-    fn record(&mut self, part: &mut Part<'_, '_>, rest: usize) -> Result<()> {
+    fn record(&mut self, part: &mut RolloutBatch<'_, '_>, rest: usize) -> Result<()> {
         let watch = part.watch;
         let before = if watch.counts() { part.recorded() } else { 0 };
         while self.drain.waiting() > rest {
@@ -233,7 +238,7 @@ impl Rollout {
     }
 
     /// Evaluates the slope at the start if the first step needs it; returns the number of evaluations.
-    fn first_slope(&mut self, memory: &mut Memory, part: &Part<'_, '_>) -> Result<usize> {
+    fn first_slope(&mut self, memory: &mut Memory, part: &RolloutBatch<'_, '_>) -> Result<usize> {
         let Some(program) = &mut self.slope else { return Ok(0) };
         memory.write(&self.names.time, Data::F64(&part.start))?;
         program.run(memory)?;
@@ -241,7 +246,7 @@ impl Rollout {
     }
 
     /// Writes the step and the trajectories that the next random numbers belong to.
-    fn number(&self, memory: &mut Memory, part: &Part<'_, '_>, step: u32) -> Result<()> {
+    fn number(&self, memory: &mut Memory, part: &RolloutBatch<'_, '_>, step: u32) -> Result<()> {
         // The seed is written here, so that it is not a constant of the programs. Seed 0 does not change the numbers.
         let seed = (self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         let draws: Vec<u32> = part.numbers.iter().flat_map(|&number| [step, number ^ seed]).collect();
@@ -257,7 +262,7 @@ impl Rollout {
 
     /// Moves the marked trajectories to the end of the last step. Those that ended early become 0, so that their values cannot
     /// affect other trajectories of the batch.
-    fn commit(&mut self, memory: &mut Memory, part: &Part<'_, '_>, accept: &[bool]) -> Result<()> {
+    fn commit(&mut self, memory: &mut Memory, part: &RolloutBatch<'_, '_>, accept: &[bool]) -> Result<()> {
         let shares = accept.iter().enumerate().map(|(i, accept)| match accept {
             _ if part.is_halted(i) => (0.0, 0.0),
             true => (1.0, 0.0),
@@ -270,10 +275,15 @@ impl Rollout {
     }
 
     /// Integrates every trajectory with its fixed steps; returns the number of evaluations of the longest.
-    fn by_schedule(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, cuts: &[Cut]) -> Result<usize> {
+    fn by_schedule(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut RolloutBatch<'_, '_>,
+        cuts: &[Cut],
+    ) -> Result<usize> {
         let ways = part.start.iter().zip(&part.times).zip(cuts);
-        let mut ways: Vec<Schedule> =
-            ways.map(|((&start, times), &cut)| Schedule::new(start, times.clone(), cut)).collect();
+        let mut ways: Vec<StepSchedule> =
+            ways.map(|((&start, times), &cut)| StepSchedule::new(start, times.clone(), cut)).collect();
         let mut evaluations = 0;
         for number in 0.. {
             part.watch.heed_interrupt()?;
@@ -298,7 +308,12 @@ impl Rollout {
     }
 
     /// Makes one step for every trajectory that is not at its end, and requests the outputs of the step.
-    fn take(&mut self, memory: &mut Memory, part: &mut Part<'_, '_>, steps: &[Option<Step>]) -> Result<()> {
+    fn take(
+        &mut self,
+        memory: &mut Memory,
+        part: &mut RolloutBatch<'_, '_>,
+        steps: &[Option<Step>],
+    ) -> Result<()> {
         let of = |value: fn(&Step) -> f64| -> Vec<f64> {
             steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
         };
@@ -324,7 +339,7 @@ impl Rollout {
     fn show_inside(
         &mut self,
         memory: &mut Memory,
-        part: &mut Part<'_, '_>,
+        part: &mut RolloutBatch<'_, '_>,
         passed: &[Range<usize>],
         (starts, lengths): (&[f64], &[f64]),
     ) -> Result<()> {

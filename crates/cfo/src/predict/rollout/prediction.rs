@@ -16,14 +16,14 @@ pub struct Prediction {
     /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
     /// The trajectories that diverged, in their order.
-    pub diverged: Vec<Divergence>,
+    pub diverged: Vec<RolloutDivergence>,
     /// The trajectories far outside the range of the training data, in their order.
     pub excursions: Vec<Excursion>,
 }
 
 /// A trajectory that ended before the last requested time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Divergence {
+pub struct RolloutDivergence {
     /// Its index in the request.
     pub trajectory: usize,
     /// The last time that was reached, in the user's units.
@@ -32,15 +32,15 @@ pub struct Divergence {
     pub halt: Halt,
 }
 
-impl Divergence {
+impl RolloutDivergence {
     /// Returns the divergence with the trajectory's number elsewhere.
     pub(crate) fn numbered(&self, number: impl Fn(usize) -> usize) -> Self {
         Self { trajectory: number(self.trajectory), ..*self }
     }
 }
 
-impl From<Divergence> for CfoError {
-    fn from(Divergence { trajectory, time, halt }: Divergence) -> Self {
+impl From<RolloutDivergence> for CfoError {
+    fn from(RolloutDivergence { trajectory, time, halt }: RolloutDivergence) -> Self {
         Self::RolloutDiverged { trajectory, time, halt }
     }
 }

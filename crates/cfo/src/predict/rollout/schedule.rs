@@ -37,7 +37,7 @@ pub(super) enum Cut {
 }
 
 /// An iterator over the steps of a trajectory. They are not stored, since their number may be large.
-pub(super) struct Schedule {
+pub(super) struct StepSchedule {
     times: Arc<[f64]>,
     cut: Cut,
     /// Index of the next output.
@@ -52,7 +52,7 @@ pub(super) struct Schedule {
     made: usize,
 }
 
-impl Schedule {
+impl StepSchedule {
     /// Creates the steps from a start through output times in order of their distance from it. Outputs at the start are skipped.
     pub(super) fn new(start: f64, times: Arc<[f64]>, cut: Cut) -> Self {
         let output = times.iter().take_while(|&&time| time == start).count();
@@ -88,7 +88,7 @@ impl Schedule {
     }
 }
 
-impl Iterator for Schedule {
+impl Iterator for StepSchedule {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn steps(start: f64, times: &[f64], cut: Cut) -> Vec<Step> {
-        Schedule::new(start, times.into(), cut).collect()
+        StepSchedule::new(start, times.into(), cut).collect()
     }
 
     #[test]

@@ -38,13 +38,13 @@ fn gradient(parameter: &str) -> String {
 }
 
 /// Builds the graphs of a model's step.
-pub(super) struct Graphs<'a> {
+pub(super) struct SolverGraphs<'a> {
     pub(super) model: &'a Model,
     pub(super) data: &'a TrainingData,
     pub(super) through: ThroughSolver,
 }
 
-impl Graphs<'_> {
+impl SolverGraphs<'_> {
     /// Returns the number of samples that this process draws.
     pub(super) fn batch(&self) -> usize {
         self.data.share.samples().len()

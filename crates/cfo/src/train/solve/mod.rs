@@ -16,11 +16,11 @@ use crate::model::Model;
 use crate::ranks::job;
 use crate::recipe::ThroughSolver;
 use crate::train::training_data::TrainingData;
-use graphs::{Graphs, LENGTH, LENGTHS, STATE, TIME, WANTED, insert, slot, target};
+use graphs::{LENGTH, LENGTHS, STATE, SolverGraphs, TIME, WANTED, insert, slot, target};
 
 /// Returns the graph with the parameters and the optimiser's tensors of a training through a solver, and its loss.
 pub(super) fn update(model: &Model, data: &TrainingData, through: ThroughSolver) -> Result<(Graph, Node)> {
-    Graphs { model, data, through }.update()
+    SolverGraphs { model, data, through }.update()
 }
 
 /// A compiled step through a solver.
@@ -111,7 +111,7 @@ impl SolverStep {
         through: ThroughSolver,
         memory: &mut Memory,
     ) -> Result<Self> {
-        let graphs = Graphs { model, data, through };
+        let graphs = SolverGraphs { model, data, through };
         graphs.insert(memory)?;
         let memory: &Memory = memory;
         let compile = |graph: &Graph, outputs: &[Node]| Program::compile(graph, outputs, memory);

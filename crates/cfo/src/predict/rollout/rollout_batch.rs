@@ -15,7 +15,7 @@ use crate::objective::{EQUAL, MotionKind};
 const SHARED: usize = 1 << 16;
 
 /// A batch during a rollout, in the network's units. Its outputs are in the user's units.
-pub(super) struct Part<'w, 'a> {
+pub(super) struct RolloutBatch<'w, 'a> {
     size: usize,
     /// Number of requested trajectories; others fill the batch.
     pub(super) asked_for: usize,
@@ -56,7 +56,7 @@ impl Found {
     }
 }
 
-impl<'w, 'a> Part<'w, 'a> {
+impl<'w, 'a> RolloutBatch<'w, 'a> {
     /// Creates a batch of the trajectories of a request from `first` on; the last one is repeated until the batch is full.
     pub(super) fn new(
         model: &Model,
