@@ -20,9 +20,9 @@
 //! # Ok::<(), cfo::CfoError>(())
 //! ```
 //!
-//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. Your own append themselves to a graph of
-//! tensor operations; [`graph`] has its types. A [`Recipe`] is a training configuration that can be stored as TOML; its sections are in
-//! [`recipe`]. The crates [`data`] and [`numerics`] are re-exported.
+//! Operators are in [`operator`], objectives in [`objective`], solvers and rollouts in [`rollout`]. Your own operators and objectives
+//! append operations to a graph; [`graph`] has its types. A [`Recipe`] is a training configuration that can be stored as TOML; its
+//! sections are in [`recipe`]. The crates [`data`] and [`numerics`] are re-exported.
 
 mod error;
 mod measure;
