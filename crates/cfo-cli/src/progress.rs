@@ -78,7 +78,7 @@ impl TrainingProgress {
             return bar.show(u64::from(report.step), u64::from(report.steps), &text);
         }
         let due = self.spoken.is_none_or(|spoken| spoken.elapsed() >= PAUSE);
-        if due || report.validation.is_some() || report.step == self.steps {
+        if due || report.validation.is_some() || report.miss.is_some() || report.step == self.steps {
             self.spoken = Some(Instant::now());
             say(&format!("step {}/{}: {text}", report.step, report.steps));
         }
@@ -132,11 +132,15 @@ fn drawn(done: u64, total: u64) -> String {
     format!("[{:<WIDTH$}]", "=".repeat(filled) + head)
 }
 
-/// Loss, rate, time left and, if it was measured, the validation error.
+/// Loss, rate, time left and, if it was measured, the validation error or the miss of the latest round.
 fn training_line(report: &StepReport) -> String {
     let left = f64::from(report.steps - report.step) / report.steps_per_second;
-    let validation = report.validation.map_or(String::new(), |error| format!(", validation {error:.2e}"));
-    format!("loss {:.2e}, {:.1}/s, {left:.0} s left{validation}", report.loss, report.steps_per_second)
+    let last = match (report.validation, report.miss) {
+        (Some(error), _) => format!(", validation {error:.2e}"),
+        (None, Some(miss)) => format!(", miss {miss:.2e}"),
+        (None, None) => String::new(),
+    };
+    format!("loss {:.2e}, {:.1}/s, {left:.0} s left{last}", report.loss, report.steps_per_second)
 }
 
 /// The plain line after `done` of `total` pieces in `elapsed`.
@@ -159,6 +163,7 @@ mod tests {
             learning_rate: 1e-4,
             steps_per_second: 1234.5,
             validation: Some(1.234e-2),
+            miss: None,
         };
         let text = format!("{} 59999/60000: {}", drawn(59_999, 60_000), training_line(&report));
         assert!(text.len() <= 80, "{} columns: {text}", text.len());

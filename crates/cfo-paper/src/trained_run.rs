@@ -139,6 +139,7 @@ mod tests {
             learning_rate: 1e-3,
             steps_per_second,
             validation: None,
+            miss: None,
         };
         assert_eq!(clock(&[logged(100, 10.0), logged(150, 25.0)]), [10.0, 12.0]);
         assert!(clock(&[]).is_empty());

@@ -72,6 +72,38 @@ pub fn from_all<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) ->
     all.iter().map(|message| postcard::from_bytes(message).map_err(failed)).collect()
 }
 
+/// Returns the items that this rank works on. The ranks together have all items.
+pub(crate) fn own_part<T: Copy>(items: &[T]) -> Vec<T> {
+    let (rank, size) = job().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
+    items.iter().copied().skip(rank).step_by(size).collect()
+}
+
+/// Returns the results of all items, in their order, from those of the ranks' [`own_part`]s.
+pub(crate) fn joined_parts<T>(own: Vec<T>) -> Result<Vec<T>>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned,
+{
+    if job().is_none() {
+        return Ok(own);
+    }
+    let mut parts: Vec<_> = from_all(&own)?.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(parts.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns the numbers of rank 0 on every rank.
+pub(crate) fn share(values: Vec<f32>) -> Vec<f32> {
+    let Some(ranks) = job() else { return values };
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    ranks.broadcast(&bytes).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
 /// Returns an error if the value of any rank differs from that of rank 0.
 ///
 /// # Errors

@@ -144,6 +144,16 @@ impl Model {
         self.scaling.normalize_in_place(states);
     }
 
+    /// Decodes consecutive states: converts them to the space and units of the user. The inverse of [`Model::encode`].
+    pub(crate) fn decode(&self, states: &[f32]) -> Vec<f32> {
+        let mut values = self.scaling.restore(states);
+        if let Some(latent) = self.latent() {
+            let FieldShape { height, width, channels, .. } = self.shape();
+            latent.decode([height, width, channels], &mut values);
+        }
+        values
+    }
+
     /// Returns the model for snapshots on another grid, if its weights do not depend on the grid.
     ///
     /// # Errors

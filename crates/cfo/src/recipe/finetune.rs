@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{at_least_one, positive};
-use super::{Integration, ObjectiveConfig, Recipe, ThroughSolver, integration};
+use super::{Integration, ObjectiveConfig, Recipe, RefineConfig, ThroughSolver, integration};
 use crate::error::{CfoError, Result};
 
 /// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
@@ -98,6 +98,7 @@ impl Recipe {
         let mut recipe = self.clone();
         let FinetuneConfig { steps, batch, learning_rate, .. } = self.finetune;
         recipe.objective = ObjectiveConfig::NeuralOde(self.finetune.through());
+        recipe.refine = RefineConfig::default();
         recipe.train.steps = steps;
         recipe.train.batch = batch.unwrap_or(self.train.batch);
         recipe.train.learning_rate = learning_rate.unwrap_or(self.train.learning_rate / 10.0);

@@ -14,6 +14,7 @@ mod problem;
 mod ranges;
 mod read;
 mod reference;
+mod refine;
 mod smoothing;
 mod solver;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use latent::{LatentConfig, LatentWavelet};
 pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
 pub use path::{NoiseConfig, OutputUnit, PathConfig};
 pub use portions::Portions;
+pub use refine::{RefineConfig, RefineMode, RefineSpacing};
 pub use smoothing::Smoothing;
 pub(crate) use solver::too_few;
 pub use solver::{Budget, Solver, SolverOptions};
@@ -63,6 +65,9 @@ pub struct Recipe {
     pub objective: ObjectiveConfig,
     /// The training loop: steps, optimiser (Adam), validation, checkpoints.
     pub train: TrainConfig,
+    /// States that the network computes between snapshots that are far apart.
+    #[serde(skip_serializing_if = "RefineConfig::is_default")]
+    pub refine: RefineConfig,
     /// Fine-tuning through the solver, after the steps of `[train]`.
     pub finetune: FinetuneConfig,
     /// How a trained network is integrated by default; options of commands and arguments of functions override these keys.
@@ -212,6 +217,7 @@ impl Recipe {
         self.objective.check_precision(self.train.precision)?;
         self.latent.check()?;
         self.train.check()?;
+        self.refine.check(self)?;
         self.finetune.check(self)?;
         self.evaluate.solver.check("evaluate.solver")?;
         self.solver().map(|_| ())

@@ -57,6 +57,7 @@ impl Log {
             ("steps_per_second", report.steps_per_second),
         ];
         values.extend(report.validation.map(|error| ("validation/relative_l2", error)));
+        values.extend(report.miss.map(|miss| ("refine/miss", miss)));
         let summary: Vec<u8> =
             values.iter().flat_map(|(tag, value)| summary_value(tag, *value as f32)).collect();
         events.write_all(&record(&event(now(), u64::from(report.step), &field_bytes(5, &summary))))?;

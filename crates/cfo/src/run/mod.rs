@@ -150,6 +150,7 @@ mod tests {
             learning_rate: 1e-3,
             steps_per_second: 7.0,
             validation: None,
+            miss: None,
         };
         run.write_history(&Recipe::default(), &[report(1), report(2)]).unwrap();
         let path = folder.path().join("metrics.jsonl");

@@ -107,6 +107,7 @@ mod tests {
             learning_rate: 1e-3,
             steps_per_second: 1.0,
             validation,
+            miss: None,
         });
         let loop_state = LoopState { loss: Some(loss), ..LoopState::default() };
         let progress = Progress { best, loop_state, history: reports.collect(), ..Progress::start(0) };

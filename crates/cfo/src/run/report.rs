@@ -18,4 +18,8 @@ pub struct StepReport {
     /// Mean relative L2 error of validation rollouts, if this report has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
+    /// By how much the network, integrated over the gaps between snapshots, misses the next snapshot: the root mean square in standard
+    /// deviations. `None` unless a round of `[refine]` came before this report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss: Option<f64>,
 }

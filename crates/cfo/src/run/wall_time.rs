@@ -14,6 +14,8 @@ pub struct WallTime {
     pub compiling: f64,
     /// Training steps.
     pub steps: f64,
+    /// Filling gaps between snapshots, for `[refine]`.
+    pub refining: f64,
     /// Validation rollouts.
     pub validation: f64,
     /// Writing checkpoints.
@@ -25,7 +27,8 @@ pub struct WallTime {
 impl WallTime {
     /// Returns the sum.
     pub fn total(&self) -> f64 {
-        self.reading + self.compiling + self.steps + self.validation + self.checkpoints + self.other
+        let work = self.steps + self.refining + self.validation + self.checkpoints;
+        self.reading + self.compiling + work + self.other
     }
 
     /// Sets `other` to the time since `started` that is not in the other fields.
@@ -37,16 +40,15 @@ impl WallTime {
 
 impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            (self.reading, "reading"),
-            (self.compiling, "compiling"),
-            (self.steps, "steps"),
+        let refining = (self.refining > 0.0).then_some((self.refining, "refining"));
+        let parts = [(self.reading, "reading"), (self.compiling, "compiling"), (self.steps, "steps")];
+        let rest = [
             (self.validation, "validation"),
             (self.checkpoints, "checkpoints"),
             (self.other, "other"),
         ];
         write!(f, "{:.1} s:", self.total())?;
-        for (i, (seconds, name)) in parts.into_iter().enumerate() {
+        for (i, (seconds, name)) in parts.into_iter().chain(refining).chain(rest).enumerate() {
             write!(f, "{} {name} {seconds:.1}", if i == 0 { "" } else { "," })?;
         }
         Ok(())

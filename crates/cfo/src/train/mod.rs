@@ -6,6 +6,7 @@ mod divergence;
 mod gradients;
 mod observer;
 mod phase;
+mod refine;
 mod share;
 mod signals;
 mod solve;

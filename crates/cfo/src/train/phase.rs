@@ -46,6 +46,10 @@ impl Phase {
         let model = Model::unmeasured(&method, set)?;
         model.objective().check(set, &method.recipe)?;
         let selections = Selection::of_set(&method.recipe, set)?;
+        if method.recipe.refine.rounds > 0 && !matches!(model.objective().draw(), Draw::PathPoint { .. }) {
+            let problem = format!("`{}` learns no velocity along a path", model.objective().name());
+            return Err(CfoError::invalid("refine.rounds", problem));
+        }
         check_windows(model.objective().draw(), &selections)?;
         if let Some(NeuralOde { through, .. }) = model.neural_ode() {
             let section = if method.tuning { "finetune" } else { "objective" };

@@ -10,6 +10,7 @@ use cfo_engine::{Memory, Precision};
 
 use super::compiled::CompiledStep;
 use super::phase::Phase;
+use super::refine::Rounds;
 use super::signals::Exchange;
 use super::supply::Supply;
 use super::training_data::TrainingData;
@@ -234,19 +235,27 @@ impl Trainer<'_> {
             kept,
             recent: Recent { step: first, ..Recent::default() },
             saved,
+            missed: None,
             started,
             reported: (started, first),
             exchange: Exchange::new(),
             interrupt: self.interrupt,
             observer,
         };
-        let ending = std::thread::scope(|scope| {
-            let witness = Witness::new(&own.recipe, self.set, fingerprint);
-            let supply =
-                data.is_streamed().then(|| Supply::start(scope, (own, data), witness, memory, first));
-            training.run(supply.transpose()?, memory)
-        });
-        training.progress.ending = ending.map_err(|error| with_batch(error, (own, data), memory))?;
+        let mut rounds = Rounds::new(own, self.set, memory, phase, self.interrupt)?;
+        loop {
+            let until = training.refine(&mut rounds, data, memory)?;
+            let (from, streams) = (training.progress.steps, data.is_streamed());
+            let ending = std::thread::scope(|scope| {
+                let witness = Witness::new(&own.recipe, self.set, fingerprint);
+                let supply = streams.then(|| Supply::start(scope, (own, data), witness, memory, from));
+                training.run(until, supply.transpose()?, memory)
+            });
+            training.progress.ending = ending.map_err(|error| with_batch(error, (own, data), memory))?;
+            if until == phase.end || training.progress.ending != Ending::Complete {
+                break;
+            }
+        }
         training.progress.seconds = earlier + started.elapsed().as_secs_f64();
         let TrainingLoop { progress, kept, .. } = training;
         Ok(PhaseEnd { step, progress, kept })

@@ -9,8 +9,10 @@ use cfo_engine::{Data, Memory};
 use super::compiled::CompiledStep;
 use super::divergence::{GRADIENT, count_weights};
 use super::phase::Phase;
+use super::refine::Rounds;
 use super::signals::{Exchange, Signals};
 use super::supply::Supply;
+use super::training_data::TrainingData;
 use super::validation::Validation;
 use super::weights::Kept;
 use super::{Observer, is_early, is_finished};
@@ -40,6 +42,8 @@ pub(super) struct TrainingLoop<'a> {
     pub recent: Recent,
     /// Whether there is a checkpoint.
     pub saved: bool,
+    /// The miss of the latest round of `[refine]` that is not reported yet.
+    pub missed: Option<f64>,
     pub started: Instant,
     /// Time and step of the last report.
     pub reported: (Instant, u32),
@@ -69,10 +73,29 @@ struct Due {
 }
 
 impl TrainingLoop<'_> {
-    /// Makes the remaining steps, and returns the reason for the end.
-    pub fn run(&mut self, mut supply: Option<Supply>, memory: &mut Memory) -> Result<Ending> {
-        while self.progress.steps < self.phase.end {
-            let made = self.advance(&mut supply, memory)?;
+    /// Fills the gaps of the training data if a round of `[refine]` is due; returns the step before the next round.
+    pub fn refine(
+        &mut self,
+        rounds: &mut Rounds<'_>,
+        data: &TrainingData,
+        memory: &mut Memory,
+    ) -> Result<u32> {
+        let step = self.progress.steps;
+        let found = timed(&mut self.progress.time.refining, || rounds.refine(step, data, memory));
+        match found {
+            Err(CfoError::RolloutInterrupted) => {
+                self.save(false, memory)?;
+                return Err(CfoError::Interrupted { step });
+            }
+            found => self.missed = found?.or(self.missed),
+        }
+        Ok(rounds.next(step))
+    }
+
+    /// Makes the steps up to `until`, and returns the reason for the end.
+    pub fn run(&mut self, until: u32, mut supply: Option<Supply>, memory: &mut Memory) -> Result<Ending> {
+        while self.progress.steps < until {
+            let made = self.advance(until, &mut supply, memory)?;
             let Signals { stop, overdue } = self.exchange.after_steps(self.signals(), made);
             let due = self.due(stop);
             if !due.report {
@@ -113,18 +136,18 @@ impl TrainingLoop<'_> {
     }
 
     /// Returns the number of steps until work is due, at most `most`.
-    fn steps_until_due(&self, most: u32) -> u32 {
+    fn steps_until_due(&self, most: u32, end: u32) -> u32 {
         let (step, train) = (self.progress.steps, &self.model.recipe.train);
         let every = [train.report_every, train.validate_every, train.checkpoint_every];
         let until = every.into_iter().filter(|&every| every > 0).map(|every| every - step % every);
-        until.chain([most, self.phase.end - step]).min().unwrap_or(1)
+        until.chain([most, end - step]).min().unwrap_or(1)
     }
 
     /// Makes some steps, checks their loss, and returns their number.
-    fn advance(&mut self, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<u32> {
+    fn advance(&mut self, until: u32, supply: &mut Option<Supply>, memory: &mut Memory) -> Result<u32> {
         let begun = Instant::now();
         let most = self.exchange.most(self.progress.steps, memory.is_asynchronous());
-        let count = self.steps_until_due(most);
+        let count = self.steps_until_due(most, until);
         match ranks::job().filter(|_| memory.is_asynchronous()) {
             None => self.run_steps(count, supply, memory)?,
             // On a GPU, another thread may sum over ranks: ranks exchange nothing else until the steps are done.
@@ -191,7 +214,8 @@ impl TrainingLoop<'_> {
             false => None,
         };
         let (learning_rate, steps) = (self.rate()?, recipe.total_steps());
-        let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation };
+        let miss = self.missed.take();
+        let report = StepReport { step, steps, loss, learning_rate, steps_per_second, validation, miss };
         self.log.write(&report)?;
         self.progress.history.push(report);
         self.reported = (Instant::now(), step);

@@ -12,7 +12,7 @@ use super::gradients::Gradients;
 use super::phase::Phase;
 use super::solve::{self, SolverStep};
 use super::step::step_graph;
-use super::training_data::TrainingData;
+use super::training_data::{TrainingData, VALUES};
 use super::weights;
 use super::witness::Witness;
 use crate::error::{CfoError, Result};
@@ -65,6 +65,12 @@ impl TrainingStep {
 
     /// Builds the step of the next phase, with the data that are in memory.
     pub(super) fn followed_by(&mut self, phase: &Phase, set: &Trajectories) -> Result<Self> {
+        if self.data.is_filled() {
+            // The next phase uses snapshots alone.
+            let device = Device::of(&self.memory)?;
+            let _ = self.memory.take(|name| name == VALUES);
+            return Self::of(phase, set, device, Some(&self.model));
+        }
         let memory = self.memory.take(|name| self.data.is_kept(name));
         let (model, data) = self.data.again(phase, set, &memory, &self.model);
         Self::build(model, data, memory, self.fingerprint.clone())

@@ -1,0 +1,92 @@
+//! The section `[refine]`: states computed by the network itself between snapshots that are far apart.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice::WordOrNumber;
+use super::ranges::{positive, require};
+use super::{ObjectiveConfig, Recipe, choice};
+use crate::error::{CfoError, Result};
+
+/// Refined paths. Where snapshots are far apart, a spline has wrong velocities. With `rounds` above 0, training fills wide intervals
+/// between snapshots several times with states that the network itself computes from the snapshots at both ends. The spline then passes
+/// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RefineConfig {
+    /// How often intervals are filled anew, at equal distances over `train.steps`; 0 for never.
+    pub rounds: u32,
+    /// How solutions from both ends of an interval are joined. `blend`: the mean of the forward and the backward solution, each with more
+    /// weight near its start; for waves and oscillations. `forward`: the forward solution with a linear correction that meets the next
+    /// snapshot; for dissipative fields, whose backward solutions explode. `backward`: the same from the other end. `auto`: for each
+    /// interval the one of these that fits the network's velocity best.
+    pub mode: RefineMode,
+    /// Longest interval that is left after filling, in the data's unit of time. `auto`: the mean interval before `data.keep_rate`; without
+    /// it a quarter of the mean interval.
+    #[serde(deserialize_with = "choice::word_or_number")]
+    pub spacing: RefineSpacing,
+}
+
+/// How solutions from both ends of an interval are joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefineMode {
+    /// The one whose velocity fits the network best, for each interval.
+    #[default]
+    Auto,
+    /// The mean of the forward and the backward solution.
+    Blend,
+    /// The forward solution with a correction.
+    Forward,
+    /// The backward solution with a correction.
+    Backward,
+}
+
+/// The longest interval that is left after filling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefineSpacing {
+    /// The mean interval before thinning, or a quarter of the mean interval.
+    #[default]
+    Auto,
+    /// In the data's unit of time.
+    #[serde(untagged)]
+    Time(f64),
+}
+
+impl WordOrNumber for RefineSpacing {
+    const WORDS: &'static [&'static str] = &["auto"];
+    const EXPECTED: &'static str = "`auto` or a positive time";
+}
+
+impl RefineConfig {
+    /// Returns whether these are the defaults, which recipes need not contain.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks the values of the keys for a recipe.
+    pub(super) fn check(&self, recipe: &Recipe) -> Result<()> {
+        if let RefineSpacing::Time(spacing) = self.spacing {
+            positive("refine.spacing", spacing)?;
+        }
+        if self.rounds == 0 {
+            return Ok(());
+        }
+        let steps = recipe.train.steps;
+        require(self.rounds < steps, "refine.rounds", self.rounds, "must be below `train.steps`")?;
+        match recipe.objective {
+            ObjectiveConfig::FlowMatching => Ok(()),
+            other => {
+                let problem = format!("`{}` learns no velocity along a path", other.name());
+                Err(CfoError::invalid("refine.rounds", problem))
+            }
+        }
+    }
+
+    /// Returns the steps before which intervals are filled, in order.
+    pub(crate) fn steps(&self, total: u32) -> Vec<u32> {
+        let parts = u64::from(self.rounds) + 1;
+        (1..parts).map(|round| (round * u64::from(total) / parts) as u32).collect()
+    }
+}
