@@ -253,26 +253,6 @@ impl Memory {
         Ok(found)
     }
 
-    /// Changes the values of a real tensor, in place if memory is `f32` on the host.
-    ///
-    /// # Errors
-    /// If there is no such tensor, the device fails, or `change` fails.
-    pub fn update<T, E: From<EngineError>>(
-        &mut self,
-        name: &str,
-        change: impl FnOnce(&mut [f32]) -> std::result::Result<T, E>,
-    ) -> std::result::Result<T, E> {
-        let (index, number) = (self.find(name)?, self.number(Element::Real));
-        let storage = &mut self.tensors[index].storage;
-        if let Some(values) = storage.host_f32().filter(|_| number == Number::F32) {
-            return change(values);
-        }
-        let mut values = storage.read_f32()?;
-        let found = change(&mut values)?;
-        storage.write(Data::F32(&values), number)?;
-        Ok(found)
-    }
-
     /// Moves the chosen tensors to another memory of the same kind without a copy. Programs of this memory must be
     /// compiled again.
     #[must_use]

@@ -98,7 +98,8 @@ fn sections() -> Vec<Section> {
     let schema = schema_for!(Recipe);
     let root = schema.as_value();
     let mut sections = Vec::new();
-    for name in ["data", "path", "latent", "operator", "objective", "train", "refine", "finetune", "evaluate"] {
+    for name in ["data", "path", "latent", "operator", "objective", "train", "refine", "finetune", "evaluate"]
+    {
         let property = &root["properties"][name];
         let target = resolve(root, property);
         let meaning = text(property).or_else(|| text(target)).unwrap_or_default();

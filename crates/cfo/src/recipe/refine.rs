@@ -86,7 +86,7 @@ impl RefineConfig {
 
     /// Returns the steps before which intervals are filled, in order.
     pub(crate) fn steps(&self, total: u32) -> Vec<u32> {
-        let parts = u64::from(self.rounds) + 1;
-        (1..parts).map(|round| (round * u64::from(total) / parts) as u32).collect()
+        let rounds = u64::from(self.rounds);
+        (1..=rounds).map(|round| (round * u64::from(total) * 4 / (5 * rounds)) as u32).collect()
     }
 }

@@ -28,6 +28,9 @@ pub enum Budget {
     /// Exactly this many equal steps from the earliest to the latest time of a trajectory, including its start; outputs between steps come
     /// from dense output. If times are on both sides of the start, each side gets its share, at least one step.
     Steps(usize),
+    /// The smallest number of equal steps, from the earliest to the latest time of a trajectory, of which none has more than this many outputs
+    /// on average; outputs between steps come from dense output.
+    OutputsPerStep(usize),
     /// As many equal steps as this number of network evaluations from the start to the last output allows; outputs between steps come from
     /// dense output.
     Evaluations(usize),

@@ -42,11 +42,8 @@ impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refining = (self.refining > 0.0).then_some((self.refining, "refining"));
         let parts = [(self.reading, "reading"), (self.compiling, "compiling"), (self.steps, "steps")];
-        let rest = [
-            (self.validation, "validation"),
-            (self.checkpoints, "checkpoints"),
-            (self.other, "other"),
-        ];
+        let rest =
+            [(self.validation, "validation"), (self.checkpoints, "checkpoints"), (self.other, "other")];
         write!(f, "{:.1} s:", self.total())?;
         for (i, (seconds, name)) in parts.into_iter().chain(refining).chain(rest).enumerate() {
             write!(f, "{} {name} {seconds:.1}", if i == 0 { "" } else { "," })?;

@@ -222,7 +222,6 @@ impl Trainer<'_> {
         (progress, kept, saved): (Progress, Option<Kept>, bool),
         observer: &mut dyn Observer,
     ) -> Result<PhaseEnd> {
-        let TrainingStep { model: own, data, memory, fingerprint, .. } = &mut step;
         let (first, started, earlier) = (progress.steps, Instant::now(), progress.seconds);
         let mut training = TrainingLoop {
             model,
@@ -242,9 +241,10 @@ impl Trainer<'_> {
             interrupt: self.interrupt,
             observer,
         };
-        let mut rounds = Rounds::new(own, self.set, memory, phase, self.interrupt)?;
+        let mut rounds = Rounds::new(&step, self.set, phase, self.interrupt)?;
         loop {
-            let until = training.refine(&mut rounds, data, memory)?;
+            let until = training.refine(&mut rounds, &mut step)?;
+            let TrainingStep { model: own, data, memory, fingerprint, .. } = &mut step;
             let (from, streams) = (training.progress.steps, data.is_streamed());
             let ending = std::thread::scope(|scope| {
                 let witness = Witness::new(&own.recipe, self.set, fingerprint);

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
 use super::gradients::Gradients;
 use super::phase::Phase;
-use super::refine::{FilledRows, Gaps, write_path};
+use super::refine::Gaps;
 use super::{Share, draw};
 use crate::error::Result;
 use crate::measure::selection::{Selection, read_means};
@@ -21,27 +20,19 @@ use crate::trajectories::Trajectories;
 
 /// The tensor of all snapshots.
 pub(super) const VALUES: &str = "data.values";
-/// Number of values of filled trajectories that are worked on together.
-const PORTION: usize = 1 << 24;
-/// The snapshot of a row that is a filled state.
-const FILLED: u32 = u32::MAX;
 
 /// The training data, from which batches are sampled.
 #[derive(Clone, Debug)]
 pub struct TrainingData {
     /// Whether the snapshots of each batch are read from the set; otherwise all are in memory.
     streamed: bool,
-    /// Trajectory and snapshot of each row: the first snapshot if the row is the mean of several, [`FILLED`] if the row is a filled state.
+    /// Trajectory and snapshot of each row; the first snapshot if the row is the mean of several.
     sources: Vec<(u32, u32)>,
     /// The snapshots of rows that are means of several.
     merged: BTreeMap<usize, Vec<usize>>,
     times: Vec<f64>,
     offsets: Vec<u32>,
     conditions: Vec<f32>,
-    /// The rows of filled states; `None` without `[refine]`.
-    pub(super) gaps: Option<Arc<Gaps>>,
-    /// The filled states, if batches are streamed.
-    pub(super) filled: Option<Arc<FilledRows>>,
     /// This process's part of each batch.
     pub(crate) share: Share,
     /// Weight of an error at each snapshot, `[rows, channels]`, if noise was removed or `path.trust` is set; else empty.
@@ -63,27 +54,19 @@ impl TrainingData {
         known: Option<&Model>,
     ) -> Result<(Model, Self, String)> {
         let (mut model, selections) = (phase.model.clone(), &phase.selections[..]);
-        let gaps = Gaps::of(&model.recipe, set, selections)?.map(Arc::new);
-        let own: usize = selections.iter().map(Selection::len).sum();
-        let shape = model.batch_shape(gaps.as_ref().map_or(own, |gaps| gaps.rows()));
-        let size: usize = shape[1..].iter().product();
+        let rows: usize = selections.iter().map(Selection::len).sum();
+        let shape = model.batch_shape(rows);
         let streamed = is_streamed(&model.recipe, set, 4 * shape.iter().product::<usize>() as u64, memory)?;
         let (question, known) = (model.question(), known.map(|known| (&known.scaling, &known.denoiser)));
         let measured = match streamed {
             true => Measured::of(&question, set, selections, known, None)?,
             false => memory.insert_filled(VALUES, shape, |values| {
-                let packed = &mut values[..own * size];
-                let measured = Measured::of(&question, set, selections, known, Some(packed));
-                if let Some(gaps) = &gaps {
-                    gaps.place(values, size);
-                }
-                measured
+                Measured::of(&question, set, selections, known, Some(values))
             })?,
         };
         model.take(&measured);
-        let mut data = Self::rows_of(&model, set, (selections, gaps), memory, (streamed, &measured.path_errors));
+        let mut data = Self::rows_of(&model, set, selections, memory, (streamed, &measured.path_errors));
         data.warnings.extend(measured.warnings);
-        data.fill_with_path(&model, set, memory)?;
         Ok((model, data, measured.fingerprint))
     }
 
@@ -97,18 +80,13 @@ impl TrainingData {
     ) -> (Model, Self) {
         let mut model = phase.model.clone();
         (model.scaling, model.denoiser) = (before.scaling.clone(), before.denoiser.clone());
-        let data = Self::rows_of(&model, set, (&phase.selections, None), memory, (self.streamed, &[]));
+        let data = Self::rows_of(&model, set, &phase.selections, memory, (self.streamed, &[]));
         (model, data)
     }
 
     /// Returns whether [`TrainingData::again`] uses the tensor with this name.
     pub(crate) fn is_kept(&self, name: &str) -> bool {
         !self.streamed && name == VALUES
-    }
-
-    /// Returns whether rows are filled states.
-    pub(super) fn is_filled(&self) -> bool {
-        self.gaps.is_some()
     }
 
     /// Returns a hash of the training data, with which resuming on other data is detected.
@@ -123,7 +101,7 @@ impl TrainingData {
     fn rows_of(
         model: &Model,
         set: &Trajectories,
-        (selections, gaps): (&[Selection], Option<Arc<Gaps>>),
+        selections: &[Selection],
         memory: &Memory,
         (streamed, path_errors): (bool, &[f32]),
     ) -> Self {
@@ -135,8 +113,6 @@ impl TrainingData {
             times: Vec::new(),
             offsets: vec![0],
             conditions: Vec::new(),
-            gaps: None,
-            filled: None,
             trust: Vec::new(),
             warnings: set.warnings().iter().cloned().chain(Selection::merged(selections)).collect(),
         };
@@ -159,108 +135,88 @@ impl TrainingData {
             let rows = (&data.times[..], &merged[..]);
             data.trust = trust(&model.question(), removed, rows, &data.offsets, path_errors);
         }
-        if let Some(gaps) = gaps {
-            data.open(gaps);
-        }
         data
-    }
-
-    /// Adds the rows of filled states.
-    fn open(&mut self, gaps: Arc<Gaps>) {
-        let own = std::mem::take(&mut self.offsets);
-        let (times, sources) = (std::mem::take(&mut self.times), std::mem::take(&mut self.sources));
-        let (merged, trust) = (std::mem::take(&mut self.merged), std::mem::take(&mut self.trust));
-        let width = trust.len() / times.len().max(1);
-        self.offsets.push(0);
-        for (trajectory, pair) in own.windows(2).enumerate() {
-            let snapshots = pair[0] as usize..pair[1] as usize;
-            let first = self.times.len();
-            self.times.extend(gaps.times(trajectory, &times[snapshots.clone()]));
-            self.sources.resize(self.times.len(), (sources[snapshots.start].0, FILLED));
-            for (&row, snapshot) in gaps.knots(trajectory).iter().zip(snapshots.clone()) {
-                let row = first + row as usize;
-                self.sources[row] = sources[snapshot];
-                self.merged.extend(merged.get(&snapshot).map(|frames| (row, frames.clone())));
-            }
-            if width > 0 {
-                let own = &trust[snapshots.start * width..snapshots.end * width];
-                self.trust.extend(gaps.spread(trajectory, own, width));
-            }
-            self.offsets.push(self.times.len() as u32);
-        }
-        self.gaps = Some(gaps);
-    }
-
-    /// Fills the rows between snapshots with the path's values.
-    fn fill_with_path(&mut self, model: &Model, set: &Trajectories, memory: &mut Memory) -> Result<()> {
-        let Some(gaps) = self.gaps.clone() else { return Ok(()) };
-        if self.streamed {
-            self.filled = Some(Arc::new(FilledRows::new(self.rows(), model.batch_shape(1).iter().product())?));
-        }
-        let path = model.question().path;
-        self.edit(model, set, memory, |trajectories, blocks| {
-            blocks.par_iter_mut().zip(trajectories).for_each(|(rows, trajectory)| {
-                let (times, knots) = (self.times_of(trajectory), gaps.knots(trajectory));
-                let own: Vec<f64> = knots.iter().map(|&row| times[row as usize]).collect();
-                for knot in 0..knots.len() - 1 {
-                    write_path(path, (knots, &own, knot), times, rows);
-                }
-            });
-            Ok(())
-        })
     }
 
     /// Returns the times of a trajectory's rows, in the network's units.
     pub(super) fn times_of(&self, trajectory: usize) -> &[f64] {
-        &self.times[self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize]
+        &self.times[self.range_of(trajectory)]
     }
 
-    /// Returns the PDE parameters of a trajectory's source in the set.
+    /// Returns the PDE parameters of a trajectory.
     pub(super) fn parameters_of<'s>(&self, trajectory: usize, set: &'s Trajectories) -> &'s [f64] {
         let (source, _) = self.sources[self.offsets[trajectory] as usize];
         &set.trajectories[source as usize].parameters
     }
 
-    /// Calls `change` with portions of the training data: the numbers of some trajectories and their normalised states. It may change
-    /// filled states.
-    pub(super) fn edit(
+    /// Returns the rows of a trajectory.
+    pub(super) fn range_of(&self, trajectory: usize) -> Range<usize> {
+        self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize
+    }
+
+    /// Returns data with some of the trajectories and with filled rows between their snapshots, and the values of these rows, to be set by
+    /// the caller, in which the snapshots are in place. Both have `capacity` rows, so that another choice of as many trajectories fits in
+    /// the same tensors; rows after the last trajectory are not used.
+    pub(super) fn with_gaps(
         &self,
+        (gaps, chosen): (&Gaps, &[usize]),
+        capacity: usize,
         model: &Model,
         set: &Trajectories,
-        memory: &mut Memory,
-        mut change: impl FnMut(Range<usize>, &mut [&mut [f32]]) -> Result<()>,
-    ) -> Result<()> {
-        let size: usize = model.batch_shape(1).iter().product();
-        let rows = |trajectory: usize| self.times_of(trajectory).len() * size;
-        let portions = portions(self.trajectories(), PORTION, rows);
-        let Some(filled) = &self.filled else {
-            return memory.update(VALUES, |mut rest| {
-                for portion in portions {
-                    let mut blocks = Vec::with_capacity(portion.len());
-                    for trajectory in portion.clone() {
-                        let (block, after) = rest.split_at_mut(rows(trajectory));
-                        blocks.push(block);
-                        rest = after;
-                    }
-                    change(portion, &mut blocks)?;
-                }
-                Ok(())
-            });
+    ) -> Result<(Self, Vec<f32>)> {
+        let mut data = Self {
+            streamed: false,
+            sources: Vec::new(),
+            merged: BTreeMap::new(),
+            times: Vec::with_capacity(capacity),
+            offsets: vec![0],
+            conditions: Vec::new(),
+            share: self.share.clone(),
+            trust: Vec::new(),
+            warnings: Vec::new(),
         };
-        for portion in portions {
-            let mut read = Vec::with_capacity(portion.len());
-            for trajectory in portion.clone() {
-                let range = self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize;
-                let mut block = vec![0.0; rows(trajectory)];
-                self.gather(range, model, set, &mut block)?;
-                read.push(block);
+        let (size, channels) = (model.batch_shape(1).iter().product::<usize>(), model.setting.field[2]);
+        // `path.trust` judges paths without filled states.
+        let removed = if model.denoiser.is_some() { &self.trust[..] } else { &[] };
+        let width = removed.len() / self.rows();
+        let mut values = vec![0.0; capacity * size];
+        let mut snapshots = Vec::new();
+        for &trajectory in chosen {
+            let (own, first) = (self.range_of(trajectory), data.times.len());
+            snapshots.resize(own.len() * size, 0.0);
+            self.gather(own.clone(), model, set, &mut snapshots)?;
+            for (&row, state) in gaps.knots(trajectory).iter().zip(snapshots.chunks(size)) {
+                values[(first + row as usize) * size..][..size].copy_from_slice(state);
             }
-            change(portion.clone(), &mut read.iter_mut().map(|block| &mut block[..]).collect::<Vec<_>>())?;
-            for (trajectory, block) in portion.zip(&read) {
-                filled.write(self.offsets[trajectory] as usize, block)?;
+            data.times.extend(gaps.times(trajectory, &self.times[own.clone()]));
+            if width > 0 {
+                let own = &removed[own.start * width..own.end * width];
+                data.trust.extend(gaps.spread(trajectory, own, width));
             }
+            let count = model.setting.conditions;
+            data.conditions.extend_from_slice(&self.conditions[trajectory * count..][..count]);
+            data.offsets.push(data.times.len() as u32);
         }
-        Ok(())
+        data.trust = gaps.weights(chosen, &data.times, (&data.trust, channels));
+        data.times.resize(capacity, f64::INFINITY);
+        data.trust.resize(capacity * channels, 0.0);
+        Ok((data, values))
+    }
+
+    /// Repeats the trajectories in order until there are `count`, within the capacity.
+    pub(super) fn repeat(&mut self, count: usize, values: &mut [f32]) {
+        let (own, rows) = (self.trajectories(), self.times.len());
+        let (size, width, conditions) =
+            (values.len() / rows, self.trust.len() / rows, self.conditions.len() / own);
+        for trajectory in own..count {
+            let (from, to) = (self.range_of(trajectory - own), self.offsets[trajectory] as usize);
+            values.copy_within(from.start * size..from.end * size, to * size);
+            self.times.copy_within(from.clone(), to);
+            self.trust.copy_within(from.start * width..from.end * width, to * width);
+            let first = (trajectory - own) * conditions;
+            self.conditions.extend_from_within(first..first + conditions);
+            self.offsets.push((to + from.len()) as u32);
+        }
     }
 
     /// Returns the number of snapshots of all trajectories.
@@ -283,26 +239,8 @@ impl TrainingData {
         self.streamed
     }
 
-    /// Reads the normalised states of some rows of one trajectory.
-    fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
-        let Some(filled) = &self.filled else { return self.gather_snapshots(rows, model, set, to) };
-        let size = to.len() / rows.len().max(1);
-        let is_filled = |&row: &usize| self.sources[row].1 == FILLED;
-        let mut place = to;
-        let all: Vec<usize> = rows.collect();
-        for run in all.chunk_by(|one, next| is_filled(one) == is_filled(next)) {
-            let (now, rest) = place.split_at_mut(run.len() * size);
-            match is_filled(&run[0]) {
-                true => filled.read(run[0], now)?,
-                false => self.gather_snapshots(run[0]..run[0] + run.len(), model, set, now)?,
-            }
-            place = rest;
-        }
-        Ok(())
-    }
-
     /// Reads the normalised snapshots of some rows of one trajectory.
-    fn gather_snapshots(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
+    fn gather(&self, rows: Range<usize>, model: &Model, set: &Trajectories, to: &mut [f32]) -> Result<()> {
         let Some(&(trajectory, _)) = self.sources.get(rows.start) else { return Ok(()) };
         let trajectory = trajectory as usize;
         match &model.denoiser {
@@ -317,8 +255,7 @@ impl TrainingData {
                 let (frames, counts) = self.frames(first..last);
                 let whole = Selection { trajectory, first: 0, frames, counts };
                 let (snapshots, size) = (whole.snapshots(set, Some(denoiser))?, model.shape().len());
-                let before = (first..rows.start).filter(|&row| self.sources[row].1 != FILLED).count();
-                to.copy_from_slice(&snapshots[before * size..(before + rows.len()) * size]);
+                to.copy_from_slice(&snapshots[(rows.start - first) * size..(rows.end - first) * size]);
             }
         }
         model.encode_in_place(to);
@@ -328,12 +265,11 @@ impl TrainingData {
     /// Returns the snapshots that some rows consist of, and their number in each row (empty: one each).
     fn frames(&self, rows: Range<usize>) -> (Vec<usize>, Vec<u32>) {
         let first = |row: usize| self.sources[row].1 as usize;
-        let snapshots = rows.clone().filter(|&row| self.sources[row].1 != FILLED);
-        if self.merged.range(rows).next().is_none() {
-            return (snapshots.map(first).collect(), Vec::new());
+        if self.merged.range(rows.clone()).next().is_none() {
+            return (rows.map(first).collect(), Vec::new());
         }
         let (mut frames, mut counts) = (Vec::new(), Vec::new());
-        for row in snapshots {
+        for row in rows {
             match self.merged.get(&row) {
                 Some(merged) => frames.extend_from_slice(merged),
                 None => frames.push(first(row)),
@@ -387,23 +323,6 @@ impl TrainingData {
         };
         model.batch_shape(rows)
     }
-}
-
-/// Divides items into consecutive portions of about `most` values, at least one item each.
-fn portions(count: usize, most: usize, values: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
-    let mut portions: Vec<Range<usize>> = Vec::new();
-    let mut held = 0;
-    for item in 0..count {
-        match portions.last_mut() {
-            Some(portion) if held + values(item) <= most => portion.end = item + 1,
-            _ => {
-                portions.push(item..item + 1);
-                held = 0;
-            }
-        }
-        held += values(item);
-    }
-    portions
 }
 
 /// Returns whether batches are streamed: as `data.stream` sets it, else if the values exceed 60 % of the free memory of a GPU, or 70 % of

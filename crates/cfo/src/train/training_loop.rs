@@ -9,10 +9,10 @@ use cfo_engine::{Data, Memory};
 use super::compiled::CompiledStep;
 use super::divergence::{GRADIENT, count_weights};
 use super::phase::Phase;
-use super::refine::Rounds;
+use super::refine::{Refined, Rounds};
 use super::signals::{Exchange, Signals};
 use super::supply::Supply;
-use super::training_data::TrainingData;
+use super::training_step::TrainingStep;
 use super::validation::Validation;
 use super::weights::Kept;
 use super::{Observer, is_early, is_finished};
@@ -73,23 +73,24 @@ struct Due {
 }
 
 impl TrainingLoop<'_> {
-    /// Fills the gaps of the training data if a round of `[refine]` is due; returns the step before the next round.
-    pub fn refine(
-        &mut self,
-        rounds: &mut Rounds<'_>,
-        data: &TrainingData,
-        memory: &mut Memory,
-    ) -> Result<u32> {
-        let step = self.progress.steps;
-        let found = timed(&mut self.progress.time.refining, || rounds.refine(step, data, memory));
-        match found {
-            Err(CfoError::RolloutInterrupted) => {
-                self.save(false, memory)?;
-                return Err(CfoError::Interrupted { step });
-            }
-            found => self.missed = found?.or(self.missed),
+    /// Makes a round of `[refine]` if one is due; returns the step before the next one.
+    pub fn refine(&mut self, rounds: &mut Rounds<'_>, step: &mut TrainingStep) -> Result<u32> {
+        let made = self.progress.steps;
+        let found = timed(&mut self.progress.time.refining, || rounds.refine(made, step));
+        if let Err(CfoError::RolloutInterrupted) = found {
+            self.save(false, &step.memory)?;
+            return Err(CfoError::Interrupted { step: made });
         }
-        Ok(rounds.next(step))
+        if let Some(Refined { program, start, miss }) = found? {
+            // A resumed training may have reported the miss before.
+            let is_reported = self.progress.history.last().is_some_and(|report| report.step > start);
+            self.missed = Some(miss).filter(|_| !is_reported);
+            if let Some(program) = program {
+                self.program = program;
+                self.validation.forget();
+            }
+        }
+        Ok(rounds.next(made))
     }
 
     /// Makes the steps up to `until`, and returns the reason for the end.

@@ -35,6 +35,8 @@ pub struct TrainingStep {
     pub memory: Memory,
     /// Hash of the training data.
     pub(super) fingerprint: String,
+    /// Whether the data have filled states.
+    is_refined: bool,
 }
 
 impl TrainingStep {
@@ -65,7 +67,7 @@ impl TrainingStep {
 
     /// Builds the step of the next phase, with the data that are in memory.
     pub(super) fn followed_by(&mut self, phase: &Phase, set: &Trajectories) -> Result<Self> {
-        if self.data.is_filled() {
+        if self.is_refined {
             // The next phase uses snapshots alone.
             let device = Device::of(&self.memory)?;
             let _ = self.memory.take(|name| name == VALUES);
@@ -81,7 +83,30 @@ impl TrainingStep {
             Gradients::AdaptiveSteps(through) => solve::update(&model, &data, through)?,
             _ => step_graph(&model, &data)?,
         };
-        Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint })
+        Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint, is_refined: false })
+    }
+
+    /// Replaces the data by data with filled states. The weights, the optimiser's tensors and the loss stay. The first time, returns the
+    /// compiled step; later data have the shapes of the first.
+    pub(super) fn refined(
+        &mut self,
+        data: TrainingData,
+        values: &[f32],
+        is_first: bool,
+    ) -> Result<Option<CompiledStep>> {
+        self.data = data;
+        if is_first {
+            let names = self.memory.names_where(|role| role.is_network() || role == Role::Optimizer);
+            let kept: Vec<String> = names.chain([GRADIENT]).map(str::to_owned).collect();
+            self.memory = self.memory.take(|name| kept.iter().any(|kept| kept == name));
+            (self.graph, self.loss) = step_graph(&self.model, &self.data)?;
+            self.is_refined = true;
+        }
+        self.memory.insert_real(VALUES, self.data.values_shape(&self.model), values)?;
+        self.data.upload(&self.model, &mut self.memory)?;
+        let refuse = |error| CfoError::of_step(error, self.model.recipe.train.batch);
+        let compile = || Program::compile(&self.graph, &[], &self.memory).map_err(refuse);
+        Ok(if is_first { Some(compile()?.into()) } else { None })
     }
 
     /// Initialises the weights that are not in memory yet.

@@ -63,6 +63,11 @@ impl<'a> Validation<'a> {
         Ok(Self { model: Arc::clone(model), part, solver, evaluator, compiled: None })
     }
 
+    /// Drops the compiled rollout, because the weights are in another memory now.
+    pub(super) fn forget(&mut self) {
+        self.compiled = None;
+    }
+
     /// Returns the mean relative L2 error of the rollouts: `None` if there are none or they are interrupted, infinite if one diverges.
     pub(super) fn error(&mut self, memory: &mut Memory) -> Result<Option<f64>> {
         if self.part.is_empty() {

@@ -11,6 +11,7 @@ mod library;
 mod names;
 mod neural_ode;
 mod ranks;
+mod refining;
 mod resuming;
 mod rollouts;
 mod samplers;

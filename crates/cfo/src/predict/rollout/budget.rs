@@ -16,6 +16,10 @@ impl Rollout {
         let cut = match budget {
             _ if self.motion == MotionKind::Step => Cut::PerOutput,
             Budget::Steps(steps) => Cut::Equal(steps.max(1)),
+            Budget::OutputsPerStep(count) => {
+                let cut = |times: &Arc<[f64]>| Cut::Equal(times.len().div_ceil(count.max(1)).max(1));
+                return Ok(part.times.iter().map(cut).collect());
+            }
             Budget::EvaluationsPerHorizon(nfe) if self.generator.is_none() => {
                 return self.cuts_per_horizon(nfe, part);
             }

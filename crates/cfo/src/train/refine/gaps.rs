@@ -1,7 +1,5 @@
 //! Gaps: intervals between snapshots that `[refine]` fills with states, and the rows of these states.
 
-use std::ops::Range;
-
 use cfo_numerics::Path;
 
 use crate::error::Result;
@@ -16,16 +14,14 @@ const SHARE: f64 = 0.25;
 /// Relative tolerance of a gap's length: rounding must not add a state.
 const ROUNDING: f64 = 1e-6;
 
-/// An interval between snapshots that is filled, in a portion of the training data.
+/// An interval between snapshots that is filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    /// Position of the trajectory in the portion.
+    /// Position of the trajectory among those that are filled together.
     pub block: usize,
     /// Number of the trajectory.
     pub trajectory: usize,
-    /// Number of the snapshot before the gap.
-    pub knot: usize,
-    /// Row of this snapshot, counted from the first of the trajectory.
+    /// Row of the snapshot before the gap, counted from the first of the trajectory.
     pub row: usize,
     /// Number of intervals between rows.
     pub parts: usize,
@@ -41,14 +37,15 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
-    /// Returns the gaps of a training set; `None` if `[refine]` is off.
+    /// Returns the gaps of a training set.
     ///
     /// # Errors
     /// If the trajectories span no time.
-    pub(in crate::train) fn of(recipe: &Recipe, set: &Trajectories, selections: &[Selection]) -> Result<Option<Self>> {
-        if recipe.refine.rounds == 0 {
-            return Ok(None);
-        }
+    pub(in crate::train) fn of(
+        recipe: &Recipe,
+        set: &Trajectories,
+        selections: &[Selection],
+    ) -> Result<Self> {
         let interval = Times::of(selections, set)?.interval;
         let spacing = match recipe.refine.spacing {
             RefineSpacing::Time(spacing) => spacing,
@@ -56,7 +53,7 @@ impl Gaps {
             RefineSpacing::Auto => SHARE * interval,
         };
         let times = |one: &Selection| one.times(&set.trajectories[one.trajectory].times);
-        Ok(Some(Self::within(selections.iter().map(times), spacing)))
+        Ok(Self::within(selections.iter().map(times), spacing))
     }
 
     /// Returns the gaps between some times of each trajectory.
@@ -77,13 +74,13 @@ impl Gaps {
     }
 
     /// Returns the gaps of some trajectories, the longest first, so that those solved together have similar lengths.
-    pub(super) fn of_portion(&self, trajectories: Range<usize>) -> Vec<Gap> {
+    pub(super) fn of_trajectories(&self, trajectories: &[usize]) -> Vec<Gap> {
         let mut gaps = Vec::new();
-        for (block, trajectory) in trajectories.enumerate() {
-            for (knot, pair) in self.knots[trajectory].windows(2).enumerate() {
+        for (block, &trajectory) in trajectories.iter().enumerate() {
+            for pair in self.knots[trajectory].windows(2) {
                 let (row, parts) = (pair[0] as usize, (pair[1] - pair[0]) as usize);
                 if parts > 1 {
-                    gaps.push(Gap { block, trajectory, knot, row, parts });
+                    gaps.push(Gap { block, trajectory, row, parts });
                 }
             }
         }
@@ -96,9 +93,15 @@ impl Gaps {
         self.knots[trajectory].last().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Returns the number of rows of all trajectories.
-    pub(in crate::train) fn rows(&self) -> usize {
-        (0..self.knots.len()).map(|trajectory| self.rows_of(trajectory)).sum()
+    /// Returns the number of trajectories.
+    pub(super) fn trajectories(&self) -> usize {
+        self.knots.len()
+    }
+
+    /// Returns the number of parts of all gaps that are filled.
+    pub(super) fn parts(&self) -> usize {
+        let pairs = self.knots.iter().flat_map(|knots| knots.windows(2));
+        pairs.map(|pair| (pair[1] - pair[0]) as usize).filter(|&parts| parts > 1).sum()
     }
 
     /// Returns the times of a trajectory's rows: those of its snapshots, and equidistant ones between them.
@@ -119,6 +122,62 @@ impl Gaps {
         rows.into_iter().flat_map(|row| (0..width).map(move |j| value(row, j))).collect()
     }
 
+    /// Writes the values of a path through the snapshots at the rows of a gap. `times` and `rows` are those of the trajectory.
+    pub(super) fn write_path(&self, path: Path, gap: Gap, times: &[f64], rows: &mut [f32]) {
+        let (size, knots) = (rows.len() / times.len(), self.knots(gap.trajectory));
+        let own: Vec<f64> = knots.iter().map(|&row| times[row as usize]).collect();
+        let mut state = vec![0.0_f64; size];
+        for row in gap.row + 1..gap.row + gap.parts {
+            let weights = path.supported(own.len()).weights(&own, times[row]);
+            state.fill(0.0);
+            for (other, &weight) in weights.range().zip(weights.value()) {
+                let values = &rows[knots[other] as usize * size..][..size];
+                state.iter_mut().zip(values).for_each(|(sum, &value)| *sum += weight * f64::from(value));
+            }
+            let place = &mut rows[row * size..(row + 1) * size];
+            place.iter_mut().zip(&state).for_each(|(place, &value)| *place = value as f32);
+        }
+    }
+
+    /// Returns the weight of an error at each row of some trajectories, `width` for each, from the weights without filled states (empty: equal
+    /// ones). A path in a wide gap is mostly the network's own solution, so a sample there has less information: its weight is the
+    /// inverse of the gap's number of parts. The squares have a mean of 1 over time.
+    pub(in crate::train) fn weights(
+        &self,
+        chosen: &[usize],
+        times: &[f64],
+        (own, width): (&[f32], usize),
+    ) -> Vec<f32> {
+        let mut weights = Vec::with_capacity(times.len());
+        let (mut sum, mut duration) = (0.0, 0.0);
+        for &trajectory in chosen {
+            let times = &times[weights.len()..][..self.rows_of(trajectory)];
+            let mut inverse = 0.0;
+            for pair in self.knots(trajectory).windows(2) {
+                let before = std::mem::replace(&mut inverse, 1.0 / f64::from(pair[1] - pair[0]));
+                let at_knot = if pair[0] == 0 { inverse } else { 0.5 * (before + inverse) };
+                weights.push(at_knot);
+                weights.extend((pair[0] + 1..pair[1]).map(|_| inverse));
+                let length = times[pair[1] as usize] - times[pair[0] as usize];
+                (sum, duration) = (sum + inverse * length, duration + length);
+            }
+            weights.push(inverse);
+        }
+        let scaled = |(row, weight): (usize, f64), j: usize| {
+            let own = own.get(row * width + j).copied().unwrap_or(1.0);
+            own * (weight * duration / sum).sqrt() as f32
+        };
+        weights.into_iter().enumerate().flat_map(|row| (0..width).map(move |j| scaled(row, j))).collect()
+    }
+
+    /// Returns the number of rows of that many longest trajectories.
+    pub(super) fn rows_of_longest(&self, count: usize) -> usize {
+        let mut rows: Vec<usize> =
+            (0..self.trajectories()).map(|trajectory| self.rows_of(trajectory)).collect();
+        rows.sort_unstable_by(|one, other| other.cmp(one));
+        rows.iter().take(count).sum()
+    }
+
     /// Calls `value` with the snapshot before each row and the share of the interval after it.
     fn along<T>(&self, trajectory: usize, count: usize, value: impl Fn(usize, f64) -> T) -> Vec<T> {
         let knots = &self.knots[trajectory];
@@ -128,55 +187,11 @@ impl Gaps {
         };
         (0..count).flat_map(between).map(|(knot, share)| value(knot, share)).collect()
     }
-
-    /// Moves the snapshots of all trajectories, which are at the start of `values`, to their rows.
-    pub(in crate::train) fn place(&self, values: &mut [f32], size: usize) {
-        let mut packed = self.knots.iter().map(Vec::len).sum::<usize>();
-        let mut row = self.rows();
-        // From the last to the first, so that nothing is overwritten before it has moved.
-        for knots in self.knots.iter().rev() {
-            let first = row - knots.last().map_or(0, |&last| last as usize + 1);
-            for &knot in knots.iter().rev() {
-                packed -= 1;
-                let from = packed * size;
-                values.copy_within(from..from + size, (first + knot as usize) * size);
-            }
-            row = first;
-        }
-    }
 }
 
 /// Returns the number of equal parts of an interval that are not longer than `spacing`.
 fn parts(length: f64, spacing: f64) -> u32 {
     (length / spacing * (1.0 - ROUNDING)).ceil().clamp(1.0, MOST_PARTS) as u32
-}
-
-/// Writes the values of a path at the rows of a gap, which begins at snapshot `knot`. `own` are the times of
-/// the snapshots, `times` those of all rows.
-pub(in crate::train) fn write_path(
-    path: Path,
-    (knots, own, knot): (&[u32], &[f64], usize),
-    times: &[f64],
-    rows: &mut [f32],
-) {
-    let size = rows.len() / times.len();
-    let mut state = vec![0.0_f64; size];
-    for row in inside(knots, knot) {
-        let weights = path.weights(own, times[row]);
-        state.fill(0.0);
-        for (other, &weight) in weights.range().zip(weights.value()) {
-            let from = knots[other] as usize * size;
-            let values = &rows[from..from + size];
-            state.iter_mut().zip(values).for_each(|(sum, &value)| *sum += weight * f64::from(value));
-        }
-        let place = &mut rows[row * size..(row + 1) * size];
-        place.iter_mut().zip(&state).for_each(|(place, &value)| *place = value as f32);
-    }
-}
-
-/// Returns the filled rows of the gap that begins at snapshot `knot`.
-pub(in crate::train) fn inside(knots: &[u32], knot: usize) -> Range<usize> {
-    knots[knot] as usize + 1..knots[knot + 1] as usize
 }
 
 #[cfg(test)]
@@ -198,31 +213,55 @@ mod tests {
                 times
             }).collect();
             let gaps = Gaps::within(all.iter().cloned(), spacing);
-            let packed: Vec<f32> = (0..all.iter().map(Vec::len).sum::<usize>() * 2).map(|i| i as f32).collect();
-            let mut values = packed.clone();
-            values.resize(gaps.rows() * 2, f32::NAN);
-            gaps.place(&mut values, 2);
-            let (mut first, mut taken) = (0, 0);
+            let (path, mut times) = (Path { spline: cfo_numerics::Spline::Linear, stencil: 2 }, Vec::new());
             for (trajectory, own) in all.iter().enumerate() {
-                let times = gaps.times(trajectory, own);
-                prop_assert_eq!(times.len(), gaps.rows_of(trajectory));
-                prop_assert!(times.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] < spacing * (1.0 + 1e-5)));
-                let spread = gaps.spread(trajectory, &packed[2 * taken..2 * (taken + own.len())], 2);
-                for (i, &row) in gaps.knots(trajectory).iter().enumerate() {
-                    prop_assert_eq!(times[row as usize], own[i]);
-                    let (at, from) = (2 * (first + row as usize), 2 * (taken + i));
-                    prop_assert_eq!(&values[at..at + 2], &packed[from..from + 2]);
-                    prop_assert_eq!(&spread[2 * row as usize..2 * row as usize + 2], &packed[from..from + 2]);
+                let found = gaps.times(trajectory, own);
+                prop_assert_eq!(found.len(), gaps.rows_of(trajectory));
+                prop_assert!(found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] < spacing * (1.0 + 1e-5)));
+                // A function that is linear in time.
+                let at = |time: f64| [time as f32, 1.0 - 2.0 * time as f32];
+                let snapshots: Vec<f32> = own.iter().flat_map(|&time| at(time)).collect();
+                let spread = gaps.spread(trajectory, &snapshots, 2);
+                let mut rows = vec![f32::NAN; 2 * found.len()];
+                for (&row, (own, snapshot)) in gaps.knots(trajectory).iter().zip(own.iter().zip(snapshots.chunks(2))) {
+                    prop_assert_eq!(found[row as usize], *own);
+                    rows[2 * row as usize..][..2].copy_from_slice(snapshot);
                 }
-                let block = &mut values[2 * first..2 * (first + times.len())];
-                let path = Path { spline: cfo_numerics::Spline::Linear, stencil: 2 };
-                (0..own.len() - 1).for_each(|knot| write_path(path, (gaps.knots(trajectory), own, knot), &times, block));
-                for (found, expected) in block.iter().zip(&spread) {
-                    prop_assert!((found - expected).abs() < 1e-3, "{} for {}", found, expected);
+                let filled = gaps.of_trajectories(&[trajectory]);
+                filled.iter().for_each(|&gap| gaps.write_path(path, gap, &found, &mut rows));
+                for (row, &time) in found.iter().enumerate() {
+                    for (i, expected) in at(time).into_iter().enumerate() {
+                        // Values of up to 32 in single precision.
+                        prop_assert!((spread[2 * row + i] - expected).abs() < 1e-4);
+                        prop_assert!((rows[2 * row + i] - expected).abs() < 1e-4);
+                    }
                 }
-                first += times.len();
-                taken += own.len();
+                times.extend(found);
             }
+            check_weights(&gaps, &times);
+        }
+    }
+
+    /// Checks that the square of a weight is the inverse of the gap's parts, with a mean of 1 over time.
+    fn check_weights(gaps: &Gaps, times: &[f64]) {
+        let chosen: Vec<usize> = (0..gaps.trajectories()).collect();
+        let weights = gaps.weights(&chosen, times, (&[], 1));
+        let (mut first, mut sum, mut duration, mut inside) = (0, 0.0, 0.0, Vec::new());
+        for &trajectory in &chosen {
+            for pair in gaps.knots(trajectory).windows(2) {
+                let [before, after] = [pair[0], pair[1]].map(|row| first + row as usize);
+                let length = times[after] - times[before];
+                (sum, duration) = (sum + length / (after - before) as f64, duration + length);
+                if let Some(row) = (before + 1..after).next() {
+                    inside.push((after - before, f64::from(weights[row]).powi(2)));
+                }
+            }
+            first += gaps.rows_of(trajectory);
+        }
+        for (parts, square) in inside {
+            let expected = duration / sum / parts as f64;
+            // Single precision.
+            assert!((square / expected - 1.0).abs() < 1e-5, "{square} {expected}");
         }
     }
 }

@@ -1,10 +1,9 @@
-//! How the forward and the backward solution of a gap are joined, and which way fits the network's velocity.
+//! How the forward and the backward solution of a gap are joined, and which way is used.
 
-use cfo_engine::{Data, Graph, Memory, Program};
+use crate::recipe::RefineMode;
 
-use super::gaps::Gap;
-use crate::error::Result;
-use crate::model::Model;
+/// Ratio of the squared misses of both solutions above which the better one is used alone.
+const CLEARLY: f64 = 4.0;
 
 /// The forward and the backward solution of a gap, normalised and in the order of time. `forward` has the states after the first row,
 /// `backward` those before the last; `None` if a solution is not usable.
@@ -22,150 +21,148 @@ pub(super) enum Way {
     Backward,
 }
 
+/// The mean square of differences between states.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Difference {
+    sum: f64,
+    count: usize,
+}
+
 /// Returns a state of consecutive ones.
 pub(super) fn state(values: &[f32], at: usize, size: usize) -> &[f32] {
     &values[at * size..(at + 1) * size]
 }
 
-impl Way {
-    pub const ALL: [Self; 3] = [Self::Blend, Self::Forward, Self::Backward];
-
-    /// Returns the filled state at the end of a part of a gap.
-    pub fn state(self, solutions: &Solutions, gap: Gap, part: usize, rows: &[f32], size: usize) -> Vec<f32> {
-        let share = part as f32 / gap.parts as f32;
-        let forward = |part: usize| solutions.forward.as_ref().map_or(&[][..], |all| state(all, part - 1, size));
-        let backward = |part: usize| solutions.backward.as_ref().map_or(&[][..], |all| state(all, part, size));
-        let mixed = |one: &[f32], weight: f32, end: &[f32], reached: &[f32]| -> Vec<f32> {
-            let missed = end.iter().zip(reached).map(|(end, reached)| end - reached);
-            one.iter().zip(missed).map(|(value, missed)| value + weight * missed).collect()
-        };
-        match self {
-            Self::Blend => mixed(forward(part), share, backward(part), forward(part)),
-            Self::Forward => {
-                mixed(forward(part), share, state(rows, gap.row + gap.parts, size), forward(gap.parts))
-            }
-            Self::Backward => mixed(backward(part), 1.0 - share, state(rows, gap.row, size), backward(0)),
-        }
-    }
+/// Returns consecutive states in the opposite order.
+pub(super) fn reversed(states: &[f32], count: usize) -> Vec<f32> {
+    states.chunks(states.len() / count).rev().flatten().copied().collect()
 }
 
-/// The network's velocity for a batch of states.
-pub(super) struct Probe {
-    batch: usize,
-    velocity: Program,
-}
-
-fn name(batch: usize, what: &str) -> String {
-    format!("refine.{batch}.{what}")
-}
-
-impl Probe {
-    pub fn new(model: &Model, memory: &mut Memory, batch: usize) -> Result<Self> {
-        let name = |what: &str| name(batch, what);
-        model.insert_point(memory, batch, name, |count| vec![0.0; count])?;
-        let mut graph = Graph::with_prefix(model.weight_prefix());
-        let point = model.point(&mut graph, batch, name)?;
-        let velocity = model.moved(&mut graph, &point)?;
-        Ok(Self { batch, velocity: Program::compile(&graph, &[velocity], memory)? })
+impl Difference {
+    /// Adds the difference of two states, if there are two.
+    pub fn add(&mut self, pair: Option<(&[f32], &[f32])>) {
+        let Some((one, other)) = pair else { return };
+        self.sum += one.iter().zip(other).map(|(one, other)| f64::from(one - other).powi(2)).sum::<f64>();
+        self.count += one.len();
     }
 
-    /// Returns the velocities at normalised states, with a time and the normalised PDE parameters for each.
-    fn velocities(
-        &mut self,
-        memory: &mut Memory,
-        states: &[f32],
-        times: &[f64],
-        conditions: &[f32],
-    ) -> Result<Vec<f32>> {
-        let (count, size) = (times.len(), states.len() / times.len());
-        let mut found = Vec::with_capacity(states.len());
-        for first in (0..count).step_by(self.batch) {
-            let last = (first + self.batch).min(count);
-            let part = |values: &[f32], width: usize| {
-                let mut part = values[first * width..last * width].to_vec();
-                part.resize(self.batch * width, 0.0);
-                part
-            };
-            let mut own = times[first..last].to_vec();
-            own.resize(self.batch, 0.0);
-            memory.write(&name(self.batch, "time"), Data::F64(&own))?;
-            memory.write(&name(self.batch, "state"), Data::F32(&part(states, size)))?;
-            if !conditions.is_empty() {
-                let width = conditions.len() / count;
-                memory.write(&name(self.batch, "conditions"), Data::F32(&part(conditions, width)))?;
-            }
-            self.velocity.run(memory)?;
-            let values = self.velocity.output_f64(0)?;
-            found.extend(values[..(last - first) * size].iter().map(|&value| value as f32));
-        }
-        Ok(found)
-    }
-
-    /// Returns for each gap the way whose velocity in the middle is nearest to the network's. `gaps` are solved both ways; `times` and
-    /// `conditions` are those of their middles and trajectories.
-    pub fn best(
-        &mut self,
-        (model, memory): (&Model, &mut Memory),
-        gaps: &[(Gap, &Solutions, &[f32])],
-        size: usize,
-        place: impl Fn(Gap) -> (f64, f64, Vec<f32>),
-    ) -> Result<Vec<Way>> {
-        let (mut states, mut times, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
-        for &(gap, solutions, rows) in gaps {
-            let middle = gap.parts / 2;
-            let (time, _, own) = place(gap);
-            let (forward, backward) = solutions.both();
-            states.extend_from_slice(state(forward, middle - 1, size));
-            states.extend_from_slice(state(backward, middle, size));
-            Way::ALL.iter().for_each(|way| states.extend(way.state(solutions, gap, middle, rows, size)));
-            for _ in 0..2 + Way::ALL.len() {
-                times.push(time);
-                conditions.extend_from_slice(&own);
-            }
-        }
-        if gaps.is_empty() {
-            return Ok(Vec::new());
-        }
-        let velocities = self.velocities(memory, &states, &times, &conditions)?;
-        let each = (2 + Way::ALL.len()) * size;
-        let scales = &model.scaling.velocity;
-        let scale = |i: usize| if scales.is_empty() { 1.0 } else { scales[i % scales.len()] as f32 };
-        let judge = |(&(gap, solutions, rows), (states, velocities)): (&(Gap, &Solutions, &[f32]), (&[f32], &[f32]))| {
-            let (_, length, _) = place(gap);
-            let (forward, backward) = solutions.both();
-            let share = (gap.parts / 2) as f32 / gap.parts as f32;
-            let [ahead, behind] = [0, 1].map(|at| state(velocities, at, size));
-            let ends = [state(rows, gap.row, size), state(rows, gap.row + gap.parts, size)];
-            let reached = [state(backward, 0, size), state(forward, gap.parts - 1, size)];
-            let velocity = |way: Way, i: usize| {
-                let difference = match way {
-                    Way::Blend => states[size + i] - states[i],
-                    Way::Forward => ends[1][i] - reached[1][i],
-                    Way::Backward => reached[0][i] - ends[0][i],
-                };
-                let own = match way {
-                    Way::Blend => ahead[i] + share * (behind[i] - ahead[i]),
-                    Way::Forward => ahead[i],
-                    Way::Backward => behind[i],
-                };
-                own + difference / length as f32
-            };
-            let residual = |(at, way): (usize, Way)| -> (f64, Way) {
-                let wanted = state(velocities, 2 + at, size);
-                let errors = (0..size).map(|i| f64::from((velocity(way, i) - wanted[i]) / scale(i)).powi(2));
-                (errors.sum(), way)
-            };
-            let all = Way::ALL.into_iter().enumerate().map(residual);
-            all.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(Way::Blend, |(_, way)| way)
-        };
-        let parts = states.chunks(each).zip(velocities.chunks(each));
-        Ok(gaps.iter().zip(parts).map(judge).collect())
+    /// Returns the root of the mean square; 0 without differences.
+    pub fn root(&self) -> f64 {
+        (self.sum / self.count.max(1) as f64).sqrt()
     }
 }
 
 impl Solutions {
-    /// Returns both solutions; empty ones for those that are not usable.
-    fn both(&self) -> (&[f32], &[f32]) {
-        (self.forward.as_deref().unwrap_or_default(), self.backward.as_deref().unwrap_or_default())
+    /// Returns a snapshot and the state that the forward solution, or else the backward one, reaches in its place. `rows` are those of the gap,
+    /// from the snapshot before it to the one after it.
+    pub fn miss<'s>(&'s self, rows: &'s [f32], size: usize) -> Option<(&'s [f32], &'s [f32])> {
+        self.ahead(rows, size).or_else(|| self.behind(rows, size))
+    }
+
+    fn ahead<'s>(&'s self, rows: &'s [f32], size: usize) -> Option<(&'s [f32], &'s [f32])> {
+        let states = self.forward.as_deref()?;
+        Some((&rows[rows.len() - size..], &states[states.len() - size..]))
+    }
+
+    fn behind<'s>(&'s self, rows: &'s [f32], size: usize) -> Option<(&'s [f32], &'s [f32])> {
+        Some((&rows[..size], &self.backward.as_deref()?[..size]))
+    }
+}
+
+impl Way {
+    /// Returns how a gap is filled; `None` if no solution is usable. To first order, the velocity of a filled path differs from the network's by
+    /// the miss over the length of the gap: that of the solution that is corrected, or of both if they are blended. So the solution with the
+    /// clearly smaller miss is used alone.
+    pub fn of(mode: RefineMode, solutions: &Solutions, rows: &[f32], size: usize) -> Option<Self> {
+        let error = |pair: Option<(&[f32], &[f32])>| {
+            let mut difference = Difference::default();
+            difference.add(pair);
+            pair.map(|_| difference.sum)
+        };
+        match (error(solutions.ahead(rows, size)), error(solutions.behind(rows, size))) {
+            (None, None) => None,
+            (Some(_), None) => Some(Self::Forward),
+            (None, Some(_)) => Some(Self::Backward),
+            (Some(ahead), Some(behind)) if mode == RefineMode::Auto && behind > CLEARLY * ahead => {
+                Some(Self::Forward)
+            }
+            (Some(ahead), Some(behind)) if mode == RefineMode::Auto && ahead > CLEARLY * behind => {
+                Some(Self::Backward)
+            }
+            (Some(_), Some(_)) => Some(Self::Blend),
+        }
+    }
+
+    /// Returns the filled states of a gap. `rows` are those of the gap, from the snapshot before it to the one after it.
+    pub fn states(self, solutions: &Solutions, rows: &[f32], size: usize) -> Vec<f32> {
+        let (parts, last) = (rows.len() / size - 1, rows.len() - size);
+        let forward = solutions.forward.as_deref().unwrap_or_default();
+        let backward = solutions.backward.as_deref().unwrap_or_default();
+        let value = |part: usize, i: usize| {
+            let share = part as f32 / parts as f32;
+            let (ahead, behind) = ((part - 1) * size + i, part * size + i);
+            match self {
+                Self::Blend => (1.0 - share) * forward[ahead] + share * backward[behind],
+                Self::Forward => forward[ahead] + share * (rows[last + i] - forward[last - size + i]),
+                Self::Backward => backward[behind] + (1.0 - share) * (rows[i] - backward[i]),
+            }
+        };
+        (1..parts).flat_map(|part| (0..size).map(move |i| value(part, i))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Checks that each way removes an error of the field that is constant along the gap, whatever the true states are.
+        #[test]
+        fn a_constant_error_of_the_field_is_removed(
+            truth in prop::collection::vec(-1.0..1.0_f32, 6..30),
+            error in -1.0..1.0_f32,
+            way in prop::sample::select(vec![Way::Blend, Way::Forward, Way::Backward]),
+        ) {
+            let size = 2;
+            let rows = &truth[..truth.len() / size * size];
+            let last = rows.len() / size - 1;
+            let with_error = |row: usize, from: usize| -> Vec<f32> {
+                let error = error * (row as f32 - from as f32);
+                rows[row * size..][..size].iter().map(|value| value + error).collect()
+            };
+            let solutions = Solutions {
+                forward: Some((1..=last).flat_map(|row| with_error(row, 0)).collect()),
+                backward: Some((0..last).flat_map(|row| with_error(row, last)).collect()),
+            };
+            let filled = way.states(&solutions, rows, size);
+            for (found, expected) in filled.iter().zip(&rows[size..]) {
+                // Errors of up to 15 are removed in single precision.
+                prop_assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+            }
+            prop_assert_eq!(filled.len(), rows.len() - 2 * size);
+            let (end, reached) = solutions.miss(rows, size).unwrap();
+            prop_assert!((reached[0] - end[0] - error * last as f32).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_solution_with_a_clearly_smaller_miss_is_used_alone() {
+        let rows = [0.0, f32::NAN, 1.0];
+        let way = |mode, ahead: Option<f32>, behind: Option<f32>| {
+            let forward = ahead.map(|miss| vec![0.5, 1.0 + miss]);
+            let solutions = Solutions { forward, backward: behind.map(|miss| vec![miss, 0.5]) };
+            Way::of(mode, &solutions, &rows, 1)
+        };
+        for mode in [RefineMode::Auto, RefineMode::Blend] {
+            assert_eq!(way(mode, Some(0.1), Some(0.15)), Some(Way::Blend));
+            assert_eq!(way(mode, Some(0.1), None), Some(Way::Forward));
+            assert_eq!(way(mode, None, Some(0.1)), Some(Way::Backward));
+            assert_eq!(way(mode, None, None), None);
+        }
+        assert_eq!(way(RefineMode::Auto, Some(0.1), Some(0.3)), Some(Way::Forward));
+        assert_eq!(way(RefineMode::Auto, Some(0.3), Some(0.1)), Some(Way::Backward));
+        assert_eq!(way(RefineMode::Blend, Some(0.3), Some(0.1)), Some(Way::Blend));
     }
 }

@@ -1,0 +1,104 @@
+//! Trajectories with rows between their snapshots, and the states of these rows.
+
+use super::gaps::{Gap, Gaps};
+use super::solver::Task;
+use super::way::{Difference, Solutions, Way, reversed, state};
+use crate::error::Result;
+use crate::model::Model;
+use crate::recipe::RefineMode;
+use crate::train::training_data::TrainingData;
+use crate::trajectories::Trajectories;
+
+/// Trajectories whose gaps are filled together.
+pub(super) struct Filled {
+    pub data: TrainingData,
+    /// The states of all rows.
+    pub values: Vec<f32>,
+    gaps: Vec<Gap>,
+    /// Number of values of a state.
+    size: usize,
+}
+
+/// All trajectories of a training, without filled states.
+#[derive(Clone, Copy)]
+pub(super) struct Snapshots<'s> {
+    pub data: &'s TrainingData,
+    pub set: &'s Trajectories,
+    pub gaps: &'s Gaps,
+}
+
+impl Filled {
+    /// Reads trajectories and places their snapshots. There are at least `capacity` rows.
+    pub fn new(of: Snapshots<'_>, chosen: &[usize], capacity: usize, model: &Model) -> Result<Self> {
+        let rows: usize = chosen.iter().map(|&trajectory| of.gaps.rows_of(trajectory)).sum();
+        let (data, values) = of.data.with_gaps((of.gaps, chosen), rows.max(capacity), model, of.set)?;
+        let size = model.batch_shape(1).iter().product();
+        Ok(Self { data, values, gaps: of.gaps.of_trajectories(chosen), size })
+    }
+
+    /// Returns the rows of a gap, with those of the snapshots at its ends.
+    fn rows(&self, gap: Gap) -> &[f32] {
+        let first = self.data.range_of(gap.block).start + gap.row;
+        &self.values[first * self.size..(first + gap.parts + 1) * self.size]
+    }
+
+    /// Returns the solutions to compute, in each of some directions (`true` for backward) for each gap.
+    pub fn tasks<'t>(&'t self, of: Snapshots<'t>, ways: &'t [bool]) -> Vec<Task<'t>> {
+        let task = |gap: Gap, backward: bool| {
+            let mut times = self.data.times_of(gap.block)[gap.row..=gap.row + gap.parts].to_vec();
+            if backward {
+                times.reverse();
+            }
+            let start = if backward { gap.parts } else { 0 };
+            let parameters = of.data.parameters_of(gap.trajectory, of.set);
+            Task { state: state(self.rows(gap), start, self.size), times, parameters }
+        };
+        self.gaps.iter().flat_map(|&gap| ways.iter().map(move |&backward| task(gap, backward))).collect()
+    }
+
+    /// Returns the miss of forward solutions, one for each gap: the root mean square over gaps.
+    pub fn missed(&self, found: &[Option<Vec<f32>>]) -> f64 {
+        let mut missed = Difference::default();
+        for (&gap, forward) in self.gaps.iter().zip(found) {
+            let end = state(self.rows(gap), gap.parts, self.size);
+            missed.add(forward.as_deref().map(|states| (state(states, gap.parts - 1, self.size), end)));
+        }
+        missed.root()
+    }
+
+    /// Fills the gaps with solutions as [`Filled::tasks`] lists them, or with the path where none is usable. Returns the miss: the difference of
+    /// snapshots and the solutions that lead to them.
+    pub fn fill(
+        &mut self,
+        (mode, ways): (RefineMode, &[bool]),
+        found: Vec<Option<Vec<f32>>>,
+        (gaps, model): (&Gaps, &Model),
+    ) -> Difference {
+        let (mut found, mut missed) = (found.into_iter(), Difference::default());
+        for gap in std::mem::take(&mut self.gaps) {
+            let mut solutions = Solutions::default();
+            for &backward in ways {
+                let states = found.next().flatten();
+                match backward {
+                    true => solutions.backward = states.map(|states| reversed(&states, gap.parts)),
+                    false => solutions.forward = states,
+                }
+            }
+            missed.add(solutions.miss(self.rows(gap), self.size));
+            let way = Way::of(mode, &solutions, self.rows(gap), self.size);
+            match way {
+                Some(way) => {
+                    let states = way.states(&solutions, self.rows(gap), self.size);
+                    let first = self.data.range_of(gap.block).start + gap.row + 1;
+                    self.values[first * self.size..][..states.len()].copy_from_slice(&states);
+                }
+                None => {
+                    let (block, times) = (self.data.range_of(gap.block), self.data.times_of(gap.block));
+                    let rows = &mut self.values[block.start * self.size..block.end * self.size];
+                    gaps.write_path(model.question().path, gap, times, rows);
+                }
+            }
+        }
+        missed
+    }
+}
