@@ -7,7 +7,7 @@ mod survey;
 use std::fmt::Write;
 
 use cfo_data::store::TrajectoryFile;
-use cfo_data::{ChannelNoise, SamplingAudit};
+use cfo_data::{ChannelNoise, SamplingAudit, Verdict};
 use cfo_numerics::Path;
 
 use crate::error::{CfoError, Result};
@@ -16,6 +16,9 @@ pub use machine::Machine;
 use network::Network;
 use survey::FileSurvey;
 pub use survey::warnings_of_file;
+
+/// Number of rounds in which gaps are filled.
+const ROUNDS: u32 = 20;
 
 /// A recipe for a trajectory file, with a reason for each choice.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +49,7 @@ impl Proposal {
         proposal.recipe.operator = network.operator.clone();
         proposal.choices.extend(network.reasons.iter().cloned());
         proposal.choose_training(&survey, &network, machine);
+        proposal.choose_rounds(&survey);
         proposal.choose_solver(&survey);
         proposal.recipe.check()?;
         Ok(proposal)
@@ -138,6 +142,20 @@ impl Proposal {
         );
         self.say("train.validate_trajectories", "at most, so that validation is cheap");
         self.say("train.checkpoint_every", "at most a tenth of the training is lost in a crash");
+    }
+
+    /// Proposes refined paths where splines through the snapshots are not accurate. Noise would be taken for the solution.
+    fn choose_rounds(&mut self, survey: &FileSurvey) {
+        let noisy = survey.noise.iter().any(ChannelNoise::matters);
+        let verdict = survey.audit.verdict(noisy);
+        if noisy || !matches!(verdict, Some(Verdict::Coarse | Verdict::TooSparse)) {
+            return;
+        }
+        self.recipe.refine.rounds = ROUNDS;
+        self.say(
+            "refine.rounds",
+            "snapshots are too far apart for a spline: the network's own solution fills the gaps, this many times",
+        );
     }
 
     /// Keeps the default solver, whose steps follow the tolerances and thus suit every field. A fine-tuned network keeps its own steps. The

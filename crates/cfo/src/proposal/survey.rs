@@ -168,8 +168,8 @@ fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[Str
     if let (Some(Verdict::TooSparse), Some(best)) = (audit.verdict(noisy), audit.recommended()) {
         let share = 100.0 * best.curve_error;
         warnings.push(format!(
-            "the times are too sparse: left-out snapshots are interpolated with an error of {share:.0} % of the standard deviation. The velocities \
-             that the network learns have errors of that size; take snapshots more often where the state changes fast"
+            "the times are too sparse for a spline: left-out snapshots are interpolated with an error of {share:.0} % of the standard deviation. \
+             Without `refine.rounds` the network learns velocities with errors of that size; take snapshots more often where the state changes fast"
         ));
     }
     let steps = noise.iter().zip(names).filter(|(noise, _)| noise.stepwise);

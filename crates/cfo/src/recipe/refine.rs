@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::WordOrNumber;
-use super::ranges::{positive, require};
+use super::ranges::positive;
 use super::{ObjectiveConfig, Recipe, choice};
 use crate::error::{CfoError, Result};
 
@@ -73,8 +73,6 @@ impl RefineConfig {
         if self.rounds == 0 {
             return Ok(());
         }
-        let steps = recipe.train.steps;
-        require(self.rounds < steps, "refine.rounds", self.rounds, "must be below `train.steps`")?;
         match recipe.objective {
             ObjectiveConfig::FlowMatching => Ok(()),
             other => {
@@ -84,9 +82,11 @@ impl RefineConfig {
         }
     }
 
-    /// Returns the steps before which intervals are filled, in order.
+    /// Returns the steps before which intervals are filled, in order: within the first four fifths, so that training ends on the last ones.
     pub(crate) fn steps(&self, total: u32) -> Vec<u32> {
-        let rounds = u64::from(self.rounds);
-        (1..=rounds).map(|round| (round * u64::from(total) * 4 / (5 * rounds)) as u32).collect()
+        let start = |round: u32| (u64::from(round) * u64::from(total) * 4 / (5 * u64::from(self.rounds))) as u32;
+        let mut starts: Vec<u32> = (1..=self.rounds.min(total)).map(start).filter(|&start| start > 0).collect();
+        starts.dedup();
+        starts
     }
 }
