@@ -24,7 +24,7 @@ pub struct FlowMatching {
 }
 
 impl FlowMatching {
-    const NAME: &'static str = "flow-matching";
+    pub(super) const NAME: &'static str = "flow-matching";
 
     /// Creates the objective from the section `[path]` of a recipe.
     pub fn new(config: &PathConfig) -> Self {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recipe;
 use crate::error::{CfoError, Result};
+use crate::objective::MotionKind;
 
 /// A Runge-Kutta method with its step sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -220,7 +221,7 @@ impl Recipe {
             (Some(tableau), _) => tableau,
             (None, Some(through)) => through.tableau(),
             // The way from noise to a trajectory is short and smooth.
-            (None, None) if self.objective.makes_trajectories() => RK4,
+            (None, None) if matches!(self.objective.predicts(), MotionKind::Trajectory { .. }) => RK4,
             (None, None) => TSIT5,
         };
         let steps = match through.filter(|through| own.steps == 0 && !through.is_adaptive()) {
