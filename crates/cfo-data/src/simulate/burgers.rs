@@ -166,7 +166,7 @@ pub(super) fn store(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     /// Half the step and twice the resolution change the stored numbers by little more than their rounding to `f32`,
     /// 3e-8. This is well below the 1e-6 in the docs.

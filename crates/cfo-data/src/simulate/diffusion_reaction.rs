@@ -212,7 +212,7 @@ fn laplacian(below: &[f64], row: &[f64], above: &[f64], scale: f64, out: &mut [f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     fn small() -> DiffusionReaction {
         DiffusionReaction { grid: 16, ..DiffusionReaction::default() }

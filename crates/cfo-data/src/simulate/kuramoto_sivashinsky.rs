@@ -220,7 +220,7 @@ impl Advance<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     /// Half the step and four times the resolution, over ten time units from the same initial state. Runs are compared
     /// without a spin-up, because errors in it grow by about e^0.09 per time unit.

@@ -162,7 +162,7 @@ fn evaluate(series: &[[f64; 3]; ORDER + 1], distance: f64) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::assert_refused;
+    use crate::simulate::tests::assert_refused;
 
     fn end(lorenz: &Lorenz, start: [f64; 3]) -> [f32; 3] {
         let values = lorenz.integrate(start, &lorenz.times(), &AtomicBool::new(false)).unwrap();

@@ -358,7 +358,7 @@ impl Water {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::assert_refused;
+    use crate::simulate::tests::assert_refused;
 
     fn frames(equation: &ShallowWater, index: u64) -> Vec<Vec<f64>> {
         let values = equation.trajectory(0, index).unwrap().values;
