@@ -1,82 +1,57 @@
-//! Times whole training steps (sampler, network, loss, Adam) of the paper's networks on random data.
+//! Times whole training steps (sampler, network, loss, Adam) of the paper's networks on smooth data.
 //!
-//!     cargo run --release -p cfo-engine --example network_speed -- cuda bf16 unet2d 256 [forward] [profile|details|text] [side=64]
+//!     cargo run --release -p cfo --example network_speed -- cuda bf16 unet2d 256 [forward] [profile|details|text] [side=64]
 
 use std::time::Instant;
 
-use cfo_device::Device;
-use cfo_engine::{Data, Element, Graph, Memory, Precision, Program, Result};
-use cfo_numerics::Philox;
+use cfo::{Device, Precision};
+use cfo_engine::{Memory, Program, Result};
 
 mod networks;
-use networks::{Sizes, step};
-
-fn fill(memory: &mut Memory, sizes: &Sizes) -> Result<()> {
-    let [h, w, c] = sizes.field;
-    let (rows, size) = (sizes.trajectories * sizes.frames, h * w * c);
-    let mut random = Philox::new(1, 0);
-    let phases: Vec<f64> = (0..size).map(|_| random.uniform_between(0.0, std::f64::consts::TAU)).collect();
-    let mut values = Vec::with_capacity(rows * size);
-    let mut times = Vec::with_capacity(rows);
-    for i in 0..sizes.trajectories {
-        for k in 0..sizes.frames {
-            let t = k as f64 / (sizes.frames - 1) as f64;
-            times.push(t);
-            values.extend(phases.iter().map(|phase| (3.0 * t + phase + i as f64).sin() as f32));
-        }
-    }
-    let offsets: Vec<u32> = (0..=sizes.trajectories).map(|i| (i * sizes.frames) as u32).collect();
-    memory.insert_real("values", [rows, h, w, c], &values)?;
-    memory.insert("times", Element::Double, [rows], Data::F64(&times))?;
-    memory.insert("offsets", Element::Index, [sizes.trajectories + 1], Data::Index(&offsets))
-}
+use networks::Setup;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let at = |i: usize, default: &str| arguments.get(i).cloned().unwrap_or_else(|| default.into());
     let (device, precision): (Device, Precision) = (at(0, "auto").parse()?, at(1, "f32").parse()?);
     let network = at(2, "mlp");
-    let mut sizes = Sizes::of(&network);
-    let side = arguments.iter().find_map(|option| option.strip_prefix("side="));
-    if let Some(side) = side.and_then(|side| side.parse().ok()) {
-        sizes.field = sizes.field.map(|length| if length > 3 { side } else { length });
-    }
-    if let Some(batch) = arguments.get(3) {
-        sizes.batch = batch.parse()?;
-    }
+    let batch: usize = at(3, if network == "mlp" { "2048" } else { "256" }).parse()?;
     let options = &arguments[arguments.len().min(4)..];
-    let training = !options.iter().any(|option| option == "forward");
+    let has = |option: &str| options.iter().any(|given| given == option);
+    let side = options.iter().find_map(|option| option.strip_prefix("side=")?.parse().ok());
+    let trajectories = match network.as_str() {
+        "mlp" => 2000,
+        "unet1d" | "fno1d" => 500,
+        _ => 20,
+    };
     let begin = Instant::now();
-    let mut graph = Graph::new();
-    let loss = step(&mut graph, &network, &sizes, training)?;
-    let mut memory = Memory::new(device, precision)?;
-    fill(&mut memory, &sizes)?;
-    memory.initialize(&graph, 1)?;
+    let mut step = Setup { network: &network, precision, batch, trajectories, side }.step(device)?;
+    let (graph, output) = match has("forward") {
+        true => step.model.forward(batch, &mut step.memory)?,
+        false => (step.graph, step.loss),
+    };
+    let memory = &mut step.memory;
     let prepared = begin.elapsed().as_secs_f64();
-    let mut program = Program::compile(&graph, &[loss], &memory)?;
+    let mut program = Program::compile(&graph, &[output], memory)?;
     let compiled = begin.elapsed().as_secs_f64() - prepared;
-    if options.iter().any(|option| option == "text") {
+    if has("text") {
         print!("{}", program.text());
         return Ok(());
     }
-    program.run(&mut memory)?;
-    let first = program.scalar(0)?;
+    program.run(memory)?;
+    program.wait()?;
     let started = begin.elapsed().as_secs_f64() - prepared - compiled;
-    let times = time(&mut program, &mut memory)?;
+    let times = time(&mut program, memory)?;
     let best = times[0];
-    let parameters: usize = graph.parameters().iter().map(|parameter| parameter.shape.len()).sum();
     println!(
-        "{network:7} {} {precision:4} batch {:5} {:9} parameters: {:9.4} ms per step (best {best:.4}), compile {compiled:.2} s, first run {started:.2} s, arena {:.2} GiB, loss {first:.4} -> {:.4}",
-        if training { "train  " } else { "forward" },
-        sizes.batch,
-        parameters,
+        "{network:7} {} {precision:4} batch {batch:5} {:9} parameters: {:9.4} ms per step (best {best:.4}), compile {compiled:.2} s, first run {started:.2} s, arena {:.2} GiB",
+        if has("forward") { "forward" } else { "train  " },
+        step.model.parameters()?,
         times[times.len() / 2],
         program.plan().arena_bytes() as f64 / (1u64 << 30) as f64,
-        program.scalar(0)?,
     );
-    let detailed = options.iter().any(|option| option == "details");
-    if detailed || options.iter().any(|option| option == "profile") {
-        profile(&mut program, &mut memory, detailed)?;
+    if has("details") || has("profile") {
+        profile(&mut program, memory, has("details"))?;
     }
     Ok(())
 }
