@@ -7,7 +7,7 @@ use super::unknown::{Unknown, warnings};
 use crate::store::container::array::{Array, Slab, read_all, read_counts, shape_text};
 use crate::store::container::hdf5::Hdf5;
 use crate::store::container::npy::NpyArray;
-use crate::store::container::zip::Zip;
+use crate::store::container::zip::Member;
 use crate::{DataError, Description, FieldShape, Place, Split};
 
 /// Value of the attribute `format` of our files.
@@ -129,14 +129,11 @@ impl TableSource {
         })
     }
 
-    pub fn open_npz(zip: Zip) -> Result<Self, DataError> {
-        let path = zip.path.to_path_buf();
+    pub fn open_npz(path: PathBuf, members: Vec<Member>) -> Result<Self, DataError> {
         let bare = |name: &str| name.strip_suffix(".npy").unwrap_or(name).to_string();
-        let names = zip.members.iter().map(|member| bare(&member.origin.name)).collect();
-        let mut arrays = Vec::new();
-        for member in zip.members {
-            arrays.push((member.origin.name.clone(), Some(member)));
-        }
+        let names = members.iter().map(|member| bare(&member.origin.name)).collect();
+        let mut arrays: Vec<_> =
+            members.into_iter().map(|member| (member.origin.name.clone(), Some(member))).collect();
         let mut take = |name: &str| -> Result<Option<NpyArray>, DataError> {
             let named = |member: &str| member.strip_suffix(".npy") == Some(name);
             let found = arrays.iter_mut().find(|(member, _)| named(member));
