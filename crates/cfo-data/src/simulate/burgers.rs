@@ -66,8 +66,8 @@ impl Equation for Burgers {
 
     fn check(&self) -> Result<(), SimulationError> {
         options::positive("viscosity", self.viscosity)?;
-        options::count("grid", self.grid, 2, MAX_POINTS / 2)?;
-        options::count("resolution", self.resolution, 4, MAX_POINTS / 2)?;
+        options::between("grid", self.grid, 2, MAX_POINTS / 2)?;
+        options::between("resolution", self.resolution, 4, MAX_POINTS / 2)?;
         options::frames(self.frames, self.horizon, self.grid)?;
         options::positive("step", self.step)?;
         if self.wanted_points() > (MAX_POINTS / 2) as f64 {
@@ -80,12 +80,9 @@ impl Equation for Burgers {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::line(self.grid, 1),
-            periodic: vec![true],
-            domain: vec![[0.0, 1.0]],
             channel_names: vec!["u".into()],
-            channel_units: Vec::new(),
             parameter_names: vec!["viscosity".into()],
+            ..Description::unnamed(FieldShape::line(self.grid, 1), vec![true], vec![[0.0, 1.0]])
         }
     }
 

@@ -48,12 +48,8 @@ impl Equation for Lorenz {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::system(3),
-            periodic: Vec::new(),
-            domain: Vec::new(),
             channel_names: ["x", "y", "z"].map(String::from).into(),
-            channel_units: Vec::new(),
-            parameter_names: Vec::new(),
+            ..Description::unnamed(FieldShape::system(3), Vec::new(), Vec::new())
         }
     }
 

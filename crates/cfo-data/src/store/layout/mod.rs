@@ -13,7 +13,7 @@ use std::path::Path;
 
 use lpsda::Lpsda;
 use pdebench::{Fields, Groups};
-pub(crate) use source::TrajectorySource;
+pub(crate) use source::{Contents, TrajectorySource};
 use table::TableSource;
 use the_well::TheWell;
 
