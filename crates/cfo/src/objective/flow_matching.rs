@@ -60,13 +60,6 @@ impl FlowMatching {
         self
     }
 
-    /// Sets how points of the spline are sampled.
-    #[must_use]
-    pub fn drawn_by(mut self, by: DrawBy) -> Self {
-        self.by = by;
-        self
-    }
-
     /// Multiplies output and target by the weight of an error at their time: the speed to the power `1 - balance`. Weights are normalised
     /// so that a network whose output is 0 has a loss of 1.
     fn balance(

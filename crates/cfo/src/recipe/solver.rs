@@ -67,12 +67,6 @@ impl Solver {
         Self { budget: Budget::Steps(count), ..self }
     }
 
-    /// Sets the largest length of equal steps, in the user's unit of time ([`Budget::StepAtMost`]).
-    #[must_use]
-    pub fn step_at_most(self, length: f64) -> Self {
-        Self { budget: Budget::StepAtMost(length), ..self }
-    }
-
     /// Returns the Runge-Kutta method with this name.
     ///
     /// # Errors
