@@ -24,11 +24,6 @@ pub struct NeuralOde {
 impl NeuralOde {
     pub(super) const NAME: &'static str = "neural-ode";
 
-    /// Creates the objective with a solver and its steps.
-    pub fn through(through: ThroughSolver) -> Self {
-        Self { through, ..Self::default() }
-    }
-
     /// Appends the equal steps of a window and returns them.
     pub(crate) fn steps(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Vec<FixedStep>> {
         let window = windows(batch)?;
