@@ -4,7 +4,7 @@
 #     cargo test --release -p cfo-engine --test it --no-run         # copy the executable to FOLDER/it
 #     cargo test --release -p cfo-cuda --lib --no-run               # to FOLDER/cuda
 #     cargo test --release -p cfo --test it --no-run                # to FOLDER/networks
-#     cargo build --release -p cfo-engine --example network_speed   # to FOLDER/network_speed
+#     cargo build --release -p cfo --example network_speed          # to FOLDER/network_speed
 #     scripts/gpu_check.sh FOLDER [small|tests|networks|speed|compare|details|sanitizer|all]
 #
 # `small` is for development: a kernel of each room and a training step, with few kernels to compile. `compare` runs

@@ -1,7 +1,7 @@
 //! Functions of one number against `f64`: a regular sample of inputs and every boundary, for each level of vector
 //! instructions. `examples/every_float` checks all 2^32 inputs.
 
-#[path = "../examples/every_float/functions.rs"]
+#[path = "float_functions.rs"]
 mod functions;
 
 use cfo_cpu::Level;

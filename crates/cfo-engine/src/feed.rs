@@ -3,7 +3,6 @@
 use crate::backend::{FeedDevice, PageMemory};
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::shape::Shape;
 
 /// Host memory for one batch. Any thread may fill it.
 #[derive(Debug)]
@@ -32,16 +31,6 @@ impl Feed {
     pub fn new(memory: &Memory, tensor: &str) -> Result<Self> {
         let count = memory.value_type(tensor)?.shape.len();
         Ok(Self { device: memory.backend().feed(memory, tensor)?, memory: memory.identity(), count })
-    }
-
-    /// Adds a tensor of zeros and creates a feed for it.
-    ///
-    /// # Errors
-    /// If memory holds another tensor of this name or there is not enough memory.
-    pub fn insert(memory: &mut Memory, tensor: &str, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
-        memory.insert_real(tensor, shape.clone(), &vec![0.0; shape.len()])?;
-        Self::new(memory, tensor)
     }
 
     /// Allocates a page to fill.

@@ -7,11 +7,6 @@ use std::fmt;
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// Creates a shape with the given axis lengths.
-    pub fn new(axes: impl Into<Vec<usize>>) -> Self {
-        Self(axes.into())
-    }
-
     /// The shape of a single number.
     pub fn scalar() -> Self {
         Self::default()

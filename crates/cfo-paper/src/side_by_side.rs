@@ -57,7 +57,8 @@ impl Gallery {
     /// The pictures of some setups with at least two methods; `prefix` begins the names of their files.
     pub fn pictures(&self, setups: &[Setup], prefix: &str) -> Vec<(String, Panels)> {
         let of_setup = |setup: &Setup| {
-            let shown = self.0.get(&setup.stem()).filter(|shown| shown.is_complete());
+            let is_complete = |of: &&SideBySide| of.shown.iter().all(|one| one.methods.len() > 1);
+            let shown = self.0.get(&setup.stem()).filter(is_complete);
             shown.map_or_else(Vec::new, |shown| {
                 shown.pictures(&format!("{prefix}{}", setup.stem()), &setup.title())
             })
@@ -76,11 +77,6 @@ impl SideBySide {
             methods: Vec::new(),
         };
         Self { description: outcome.set.description.clone(), shown: choose(errors).map(shown).into() }
-    }
-
-    /// Whether there is something to compare.
-    fn is_complete(&self) -> bool {
-        self.shown.iter().all(|one| one.methods.len() > 1)
     }
 
     /// A picture of each trajectory, channel by channel for fields on a plane, with the names of their files.

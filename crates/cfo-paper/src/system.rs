@@ -57,11 +57,6 @@ impl TableSystem {
         SYSTEMS[..4].iter().position(|system| system.name() == self.name())
     }
 
-    /// Whether table 1 has it: the paper's four systems and the varied dam break.
-    pub fn is_of_table1(&self) -> bool {
-        self.name() != KURAMOTO_SIVASHINSKY
-    }
-
     /// Whether it exists at a scale: `smoke` replaces the radial dam break by the varied one.
     pub fn exists_at(&self, scale: Scale) -> bool {
         scale == Scale::Paper || self.name() != "shallow-water-varied"

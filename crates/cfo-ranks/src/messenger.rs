@@ -123,17 +123,16 @@ impl Messenger {
     /// Sums numbers over all ranks.
     pub(crate) fn sum(&mut self, mut numbers: Numbers, order: RankSum) -> Result<Numbers> {
         match order {
-            RankSum::Any => self.sum_in_any_order(&mut numbers)?,
+            RankSum::Any => {
+                let length = numbers.len();
+                // SAFETY: the numbers are held here until the request is done.
+                #[allow(unsafe_code)]
+                let request = unsafe { self.mpi.start_sum(numbers.part(0, length))? };
+                self.complete(request)?;
+            }
             RankSum::Tree(shards) => self.sum_in_tree(&mut numbers, shards)?,
         }
         Ok(numbers)
-    }
-
-    fn sum_in_any_order(&mut self, numbers: &mut Numbers) -> Result<()> {
-        // SAFETY: the numbers are held here until the request is done.
-        #[allow(unsafe_code)]
-        let request = unsafe { self.mpi.start_sum(numbers.span())? };
-        self.complete(request)
     }
 
     /// Adds in the tree's order; who holds the left node of a pair receives the right one. A rank without shards has room for

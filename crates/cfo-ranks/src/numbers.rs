@@ -12,19 +12,19 @@ pub enum Numbers {
     F64(Vec<f64>),
 }
 
-impl Numbers {
-    pub(crate) fn span(&mut self) -> Packet<'_> {
-        match self {
-            Self::F32(values) => Packet::F32(values),
-            Self::F64(values) => Packet::F64(values),
+/// The value of an expression for numbers of either precision.
+macro_rules! either {
+    ($numbers:expr, $values:ident => $value:expr) => {
+        match $numbers {
+            Numbers::F32($values) => $value,
+            Numbers::F64($values) => $value,
         }
-    }
+    };
+}
 
+impl Numbers {
     pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::F64(values) => values.len(),
-        }
+        either!(self, values => values.len())
     }
 
     pub(crate) fn zeros(&self, length: usize) -> Self {
@@ -44,10 +44,7 @@ impl Numbers {
     /// Adds so many shards that lie one after another into the first one, in the tree's order.
     pub(crate) fn add_in_tree(&mut self, count: usize) {
         let size = self.len() / count.max(1);
-        match self {
-            Self::F32(values) => add_in_tree(values, size),
-            Self::F64(values) => add_in_tree(values, size),
-        }
+        either!(self, values => add_in_tree(values, size));
     }
 
     /// Adds numbers to those from `to` on.
@@ -61,13 +58,9 @@ impl Numbers {
 
     /// Adds the numbers from `from` on to those from `to` on, which lie before them.
     pub(crate) fn add_within(&mut self, to: usize, from: usize, length: usize) {
-        fn within<T: Copy + std::ops::AddAssign>(values: &mut [T], to: usize, from: usize, length: usize) {
+        either!(self, values => {
             let (head, tail) = values.split_at_mut(from);
             add(&mut head[to..to + length], &tail[..length]);
-        }
-        match self {
-            Self::F32(values) => within(values, to, from, length),
-            Self::F64(values) => within(values, to, from, length),
-        }
+        });
     }
 }

@@ -1,10 +1,10 @@
 //! The command line as typed. The commands interpret it.
 
 mod look;
-#[cfg(test)]
-mod reference;
 mod run;
 mod simulate;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
@@ -68,16 +68,4 @@ pub struct Inspect {
     /// Print one JSON document, and nothing else, to stdout
     #[arg(long)]
     pub json: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_grammar_is_consistent() {
-        Arguments::command().debug_assert();
-    }
 }

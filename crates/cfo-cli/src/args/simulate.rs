@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cfo_data::simulate;
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 /// Simulate a system of the paper and write a trajectory file
 #[derive(Debug, Args)]
@@ -68,9 +69,10 @@ fn counts(text: &str) -> Result<[usize; 3], String> {
 }
 
 /// The Lorenz system: a chaotic ODE of three variables
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct LorenzOptions {
     #[command(flatten)]
+    #[serde(skip)]
     pub output: SimulationOutput,
     /// Number of stored times, equally spaced, both ends included
     #[arg(long, default_value_t = simulate::Lorenz::default().frames)]
@@ -84,9 +86,10 @@ pub struct LorenzOptions {
 }
 
 /// Burgers' equation: one periodic space axis, smooth random initial states
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct BurgersOptions {
     #[command(flatten)]
+    #[serde(skip)]
     pub output: SimulationOutput,
     /// Number of stored points
     #[arg(long, default_value_t = simulate::Burgers::default().grid)]
@@ -106,9 +109,10 @@ pub struct BurgersOptions {
 }
 
 /// Diffusion and reaction of two substances on a square, as in PDEBench
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct DiffusionReactionOptions {
     #[command(flatten)]
+    #[serde(skip)]
     pub output: SimulationOutput,
     /// Number of cells along each side
     #[arg(long, default_value_t = simulate::DiffusionReaction::default().grid)]
@@ -125,9 +129,10 @@ pub struct DiffusionReactionOptions {
 }
 
 /// Shallow-water equations on a square after a dam break, as in PDEBench
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct ShallowWaterOptions {
     #[command(flatten)]
+    #[serde(skip)]
     pub output: SimulationOutput,
     /// Initial states: `dam-break` as in PDEBench (only 81 are distinct), or `varied` (all are distinct)
     #[arg(long, default_value_t = simulate::Variant::default())]
@@ -144,9 +149,10 @@ pub struct ShallowWaterOptions {
 }
 
 /// The Kuramoto-Sivashinsky equation: one periodic space axis, chaotic
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct KuramotoSivashinskyOptions {
     #[command(flatten)]
+    #[serde(skip)]
     pub output: SimulationOutput,
     /// Number of stored points
     #[arg(long, default_value_t = simulate::KuramotoSivashinsky::default().grid)]

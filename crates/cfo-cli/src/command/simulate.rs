@@ -1,14 +1,16 @@
 //! `cfo simulate`: simulates one of the paper's systems and writes a trajectory file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use cfo::paper;
-use cfo_data::simulate::{self, Equation, RandomField};
+use cfo_data::simulate::{self, Equation};
 use cfo_data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
 use cfo_data::{DataError, Split};
 use serde::Serialize;
+use serde_json::{Value, to_value};
 
 use super::output::layout_of;
 use crate::args::{self, SimulatedSystem, SimulationLayout, SimulationOutput};
@@ -43,68 +45,20 @@ struct SplitReport {
 }
 
 pub fn run(arguments: &args::Simulate) -> Result<()> {
-    let (equation, output) = plan(&arguments.system);
-    let report = simulate(&*equation, output)?;
-    report::print_result(output.json, &report, || text(&report))
-}
-
-/// The system with the options as typed, and its output.
-fn plan(system: &SimulatedSystem) -> (Box<dyn Equation>, &SimulationOutput) {
-    match system {
-        SimulatedSystem::Lorenz(typed) => {
-            let equation = simulate::Lorenz {
-                frames: typed.frames,
-                horizon: typed.horizon,
-                spread: typed.spread,
-                ..Default::default()
-            };
-            (Box::new(equation), &typed.output)
-        }
-        SimulatedSystem::Burgers(typed) => {
-            let equation = simulate::Burgers {
-                grid: typed.grid,
-                frames: typed.frames,
-                horizon: typed.horizon,
-                viscosity: typed.viscosity,
-                field: RandomField { sigma: typed.sigma, ..Default::default() },
-                ..Default::default()
-            };
-            (Box::new(equation), &typed.output)
-        }
-        SimulatedSystem::DiffusionReaction(typed) => {
-            let equation = simulate::DiffusionReaction {
-                grid: typed.grid,
-                frames: typed.frames,
-                horizon: typed.horizon,
-                tolerance: typed.tolerance,
-                ..Default::default()
-            };
-            (Box::new(equation), &typed.output)
-        }
-        SimulatedSystem::ShallowWater(typed) => {
-            let equation = simulate::ShallowWater {
-                variant: typed.variant,
-                grid: typed.grid,
-                frames: typed.frames,
-                horizon: typed.horizon,
-            };
-            (Box::new(equation), &typed.output)
-        }
+    let (system, typed, output) = match &arguments.system {
+        SimulatedSystem::Lorenz(typed) => ("lorenz", to_value(typed), &typed.output),
+        SimulatedSystem::Burgers(typed) => ("burgers", to_value(typed), &typed.output),
+        SimulatedSystem::DiffusionReaction(typed) => ("diffusion-reaction", to_value(typed), &typed.output),
+        SimulatedSystem::ShallowWater(typed) => ("shallow-water", to_value(typed), &typed.output),
         SimulatedSystem::KuramotoSivashinsky(typed) => {
-            let equation = simulate::KuramotoSivashinsky {
-                grid: typed.grid,
-                frames: typed.frames,
-                horizon: typed.horizon,
-                spin_up: typed.spin_up,
-                viscosity: typed.viscosity,
-                length: typed.length,
-                length_jitter: typed.length_jitter,
-                time_jitter: typed.time_jitter,
-                ..Default::default()
-            };
-            (Box::new(equation), &typed.output)
+            ("kuramoto-sivashinsky", to_value(typed), &typed.output)
         }
-    }
+    };
+    let typed: BTreeMap<String, Value> = serde_json::from_value(typed?)?;
+    let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let options: Vec<_> = typed.into_iter().map(|(name, value)| (name, text(value))).collect();
+    let report = simulate(&*simulate::named(system, &options)?, output)?;
+    report::print_result(output.json, &report, || self::text(&report))
 }
 
 fn simulate(equation: &dyn Equation, output: &SimulationOutput) -> Result<Report> {

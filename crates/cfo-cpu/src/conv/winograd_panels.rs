@@ -27,17 +27,12 @@ fn field_stride(of: &Winograd) -> usize {
     chunk(of) * of.inner + SKEW
 }
 
-/// Number of tiles of one task.
-fn task_tiles(of: &Winograd) -> usize {
-    TILES.min(of.tiles())
-}
-
 fn filter_stride() -> usize {
     CHANNELS * WIDEST + SKEW
 }
 
 fn product_stride(of: &Winograd) -> usize {
-    task_tiles(of) * WIDEST + SKEW
+    TILES.min(of.tiles()) * WIDEST + SKEW
 }
 
 fn lane_elements(of: &Winograd) -> usize {

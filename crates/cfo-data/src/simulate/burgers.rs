@@ -66,8 +66,8 @@ impl Equation for Burgers {
 
     fn check(&self) -> Result<(), SimulationError> {
         options::positive("viscosity", self.viscosity)?;
-        options::count("grid", self.grid, 2, MAX_POINTS / 2)?;
-        options::count("resolution", self.resolution, 4, MAX_POINTS / 2)?;
+        options::between("grid", self.grid, 2, MAX_POINTS / 2)?;
+        options::between("resolution", self.resolution, 4, MAX_POINTS / 2)?;
         options::frames(self.frames, self.horizon, self.grid)?;
         options::positive("step", self.step)?;
         if self.wanted_points() > (MAX_POINTS / 2) as f64 {
@@ -80,12 +80,9 @@ impl Equation for Burgers {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::line(self.grid, 1),
-            periodic: vec![true],
-            domain: vec![[0.0, 1.0]],
             channel_names: vec!["u".into()],
-            channel_units: Vec::new(),
             parameter_names: vec!["viscosity".into()],
+            ..Description::unnamed(FieldShape::line(self.grid, 1), vec![true], vec![[0.0, 1.0]])
         }
     }
 
@@ -166,7 +163,7 @@ pub(super) fn store(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     /// Half the step and twice the resolution change the stored numbers by little more than their rounding to `f32`,
     /// 3e-8. This is well below the 1e-6 in the docs.

@@ -70,7 +70,7 @@ impl Equation for DiffusionReaction {
         options::not_negative("activator_diffusion", self.activator_diffusion)?;
         options::not_negative("inhibitor_diffusion", self.inhibitor_diffusion)?;
         options::finite("k", self.k)?;
-        options::count("grid", self.grid, 2, MAX_GRID)?;
+        options::between("grid", self.grid, 2, MAX_GRID)?;
         options::between("tolerance", self.tolerance, 1e-11, 0.1)?;
         options::frames(self.frames, self.horizon, 2 * self.grid * self.grid)?;
         if self.stable_steps() > MAX_STEPS {
@@ -90,12 +90,12 @@ impl Equation for DiffusionReaction {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::plane(self.grid, self.grid, 2),
-            periodic: vec![false; 2],
-            domain: vec![[-1.0, 1.0]; 2],
             channel_names: vec!["activator".into(), "inhibitor".into()],
-            channel_units: Vec::new(),
-            parameter_names: Vec::new(),
+            ..Description::unnamed(
+                FieldShape::plane(self.grid, self.grid, 2),
+                vec![false; 2],
+                vec![[-1.0, 1.0]; 2],
+            )
         }
     }
 
@@ -212,7 +212,7 @@ fn laplacian(below: &[f64], row: &[f64], above: &[f64], scale: f64, out: &mut [f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     fn small() -> DiffusionReaction {
         DiffusionReaction { grid: 16, ..DiffusionReaction::default() }

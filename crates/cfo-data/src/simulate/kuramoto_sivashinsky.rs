@@ -80,8 +80,8 @@ impl Equation for KuramotoSivashinsky {
         options::positive("length", self.length)?;
         options::between("length_jitter", self.length_jitter, 0.0, 0.9)?;
         options::between("time_jitter", self.time_jitter, 0.0, 0.9)?;
-        options::count("grid", self.grid, 2, MAX_POINTS / 2)?;
-        options::count("resolution", self.resolution, 16, MAX_POINTS / 2)?;
+        options::between("grid", self.grid, 2, MAX_POINTS / 2)?;
+        options::between("resolution", self.resolution, 16, MAX_POINTS / 2)?;
         options::frames(self.frames, self.horizon, self.grid)?;
         options::not_negative("spin_up", self.spin_up)?;
         options::positive("step", self.step)?;
@@ -104,12 +104,9 @@ impl Equation for KuramotoSivashinsky {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::line(self.grid, 1),
-            periodic: vec![true],
-            domain: vec![[0.0, self.length]],
             channel_names: vec!["u".into()],
-            channel_units: Vec::new(),
             parameter_names: ["length", "viscosity", "time_step"].map(String::from).into(),
+            ..Description::unnamed(FieldShape::line(self.grid, 1), vec![true], vec![[0.0, self.length]])
         }
     }
 
@@ -220,7 +217,7 @@ impl Advance<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::{assert_refused, relative_difference};
+    use crate::simulate::tests::{assert_refused, relative_difference};
 
     /// Half the step and four times the resolution, over ten time units from the same initial state. Runs are compared
     /// without a spin-up, because errors in it grow by about e^0.09 per time unit.

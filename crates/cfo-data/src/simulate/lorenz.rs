@@ -48,12 +48,8 @@ impl Equation for Lorenz {
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::system(3),
-            periodic: Vec::new(),
-            domain: Vec::new(),
             channel_names: ["x", "y", "z"].map(String::from).into(),
-            channel_units: Vec::new(),
-            parameter_names: Vec::new(),
+            ..Description::unnamed(FieldShape::system(3), Vec::new(), Vec::new())
         }
     }
 
@@ -162,7 +158,7 @@ fn evaluate(series: &[[f64; 3]; ORDER + 1], distance: f64) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::assert_refused;
+    use crate::simulate::tests::assert_refused;
 
     fn end(lorenz: &Lorenz, start: [f64; 3]) -> [f32; 3] {
         let values = lorenz.integrate(start, &lorenz.times(), &AtomicBool::new(false)).unwrap();

@@ -22,7 +22,7 @@ mod run;
 mod shallow_water;
 mod spectral;
 #[cfg(test)]
-mod testing;
+mod tests;
 
 use std::sync::atomic::AtomicBool;
 

@@ -8,61 +8,49 @@ use super::SimulationError;
 /// Largest number of values of one trajectory (8 GiB of `f32`).
 pub(super) const MAX_VALUES: usize = 1 << 31;
 
-fn refuse(name: &'static str, value: impl Display, need: impl Into<String>) -> SimulationError {
-    SimulationError::Option { name: name.into(), value: value.to_string(), need: need.into() }
+fn require(
+    valid: bool,
+    name: &'static str,
+    value: impl Display,
+    need: impl Into<String>,
+) -> Result<(), SimulationError> {
+    match valid {
+        true => Ok(()),
+        false => {
+            Err(SimulationError::Option { name: name.into(), value: value.to_string(), need: need.into() })
+        }
+    }
 }
 
 /// Checks that the option is finite and above zero.
 pub(super) fn positive(name: &'static str, value: f64) -> Result<(), SimulationError> {
-    if value.is_finite() && value > 0.0 {
-        Ok(())
-    } else {
-        Err(refuse(name, value, "a positive finite number"))
-    }
+    require(value.is_finite() && value > 0.0, name, value, "a positive finite number")
 }
 
 /// Checks that the option is finite and not below zero.
 pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), SimulationError> {
-    if value.is_finite() && value >= 0.0 {
-        Ok(())
-    } else {
-        Err(refuse(name, value, "a finite number that is not negative"))
-    }
+    require(value.is_finite() && value >= 0.0, name, value, "a finite number that is not negative")
 }
 
 /// Checks that the option is finite.
 pub(super) fn finite(name: &'static str, value: f64) -> Result<(), SimulationError> {
-    if value.is_finite() { Ok(()) } else { Err(refuse(name, value, "a finite number")) }
+    require(value.is_finite(), name, value, "a finite number")
 }
 
-/// Checks that the option is between two finite bounds, both included.
-pub(super) fn between(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), SimulationError> {
-    if (low..=high).contains(&value) {
-        Ok(())
-    } else {
-        Err(refuse(name, value, format!("between {low} and {high}")))
-    }
-}
-
-/// Checks that the integer is between two bounds, both included.
-pub(super) fn count(
+/// Checks that the option is between two bounds, both included.
+pub(super) fn between<T: PartialOrd + Display>(
     name: &'static str,
-    value: usize,
-    low: usize,
-    high: usize,
+    value: T,
+    low: T,
+    high: T,
 ) -> Result<(), SimulationError> {
-    if (low..=high).contains(&value) {
-        Ok(())
-    } else {
-        Err(refuse(name, value, format!("between {low} and {high}")))
-    }
+    let need = format!("between {low} and {high}");
+    require((low..=high).contains(&value), name, value, need)
 }
 
 /// Checks that there are at least two frames over a positive horizon, and that a trajectory fits into memory.
 pub(super) fn frames(frames: usize, horizon: f64, points: usize) -> Result<(), SimulationError> {
-    if frames < 2 {
-        return Err(refuse("frames", frames, "at least 2"));
-    }
+    require(frames >= 2, "frames", frames, "at least 2")?;
     positive("horizon", horizon)?;
     size(frames, points)
 }

@@ -37,7 +37,7 @@ impl RandomField {
         options::positive("sigma", self.sigma)?;
         options::not_negative("tau", self.tau)?;
         options::between("gamma", self.gamma, 1.0, 32.0)?;
-        options::count("modes", self.modes, 1, last_mode)
+        options::between("modes", self.modes, 1, last_mode)
     }
 
     /// Standard deviation of the cosine and the sine of mode `k`.

@@ -103,19 +103,20 @@ impl Equation for ShallowWater {
     }
 
     fn check(&self) -> Result<(), SimulationError> {
-        options::count("grid", self.grid, 2, MAX_GRID)?;
+        options::between("grid", self.grid, 2, MAX_GRID)?;
         options::frames(self.frames, self.horizon, self.grid * self.grid)
     }
 
     fn description(&self) -> Description {
         Description {
             system: self.name().into(),
-            shape: FieldShape::plane(self.grid, self.grid, 1),
-            periodic: vec![false; 2],
-            domain: vec![[-HALF_SIDE, HALF_SIDE]; 2],
             channel_names: vec!["depth".into()],
-            channel_units: Vec::new(),
             parameter_names: ["radius", "center_x", "center_y", "depth"].map(String::from).into(),
+            ..Description::unnamed(
+                FieldShape::plane(self.grid, self.grid, 1),
+                vec![false; 2],
+                vec![[-HALF_SIDE, HALF_SIDE]; 2],
+            )
         }
     }
 
@@ -358,7 +359,7 @@ impl Water {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::testing::assert_refused;
+    use crate::simulate::tests::assert_refused;
 
     fn frames(equation: &ShallowWater, index: u64) -> Vec<Vec<f64>> {
         let values = equation.trajectory(0, index).unwrap().values;

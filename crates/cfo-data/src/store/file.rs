@@ -92,7 +92,7 @@ impl TrajectoryFile {
 
     /// Warnings about valid content, such as arrays that are not used.
     pub fn warnings(&self) -> &[String] {
-        self.source.warnings()
+        &self.source.contents().warnings
     }
 
     /// Chooses the offset from a sample of snapshots.
@@ -115,7 +115,7 @@ impl TrajectoryFile {
     /// # Errors
     /// If there are no trajectories.
     pub fn held(held: Arc<dyn Held>) -> Result<Self, DataError> {
-        Self::new(Layout::Memory, Arc::new(MemorySource(held)), None)
+        Self::new(Layout::Memory, Arc::new(MemorySource::new(held)), None)
     }
 
     fn new(
@@ -123,16 +123,17 @@ impl TrajectoryFile {
         source: Arc<dyn TrajectorySource>,
         stamped: Option<Stamped>,
     ) -> Result<Self, DataError> {
-        if source.len() == 0 {
-            return Err(DataError::unfit(source.path(), Place::default(), "no trajectory", "at least one"));
+        let contents = source.contents();
+        if contents.count == 0 {
+            return Err(DataError::unfit(&contents.path, Place::default(), "no trajectory", "at least one"));
         }
-        let offset = source.offset();
+        let offset = contents.offset.clone();
         Ok(Self { layout, source, offset, stamped })
     }
 
     /// The path, as given.
     pub fn path(&self) -> &Path {
-        self.source.path()
+        &self.source.contents().path
     }
 
     /// Stamps of the file when it was opened and now; `None` for values in memory.
@@ -151,17 +152,17 @@ impl TrajectoryFile {
 
     /// The description of all trajectories.
     pub fn description(&self) -> &Description {
-        self.source.description()
+        &self.source.contents().description
     }
 
     /// Number of trajectories.
     pub fn len(&self) -> usize {
-        self.source.len()
+        self.source.contents().count
     }
 
     /// Whether the stored values have more digits than the single precision in which they are read.
     pub fn is_double(&self) -> bool {
-        self.source.is_double()
+        self.source.contents().is_double
     }
 
     /// Always `false`: a file without trajectories does not open.
@@ -242,7 +243,7 @@ impl TrajectoryFile {
 
     /// Whether values are used as the source stores them, without conversion.
     fn is_as_stored(&self) -> bool {
-        self.source.offset() == self.offset
+        self.source.contents().offset == self.offset
     }
 
     fn read_into(
@@ -255,7 +256,7 @@ impl TrajectoryFile {
         if self.is_as_stored() {
             return self.source.values_into(trajectory, first, count, out);
         }
-        let own = self.source.offset();
+        let own = &self.source.contents().offset;
         if own.is_none() {
             self.offset.relative(&self.source.doubles(trajectory, first, count)?, out);
         } else {
@@ -308,7 +309,7 @@ impl TrajectoryFile {
 
     /// Whether trajectories are cheap to read only in sequential order, as in a compressed archive.
     pub fn is_sequential(&self) -> bool {
-        self.source.is_sequential()
+        self.source.contents().is_sequential
     }
 
     fn check_trajectory(&self, trajectory: usize) -> Result<(), DataError> {

@@ -1,9 +1,8 @@
 //! Trajectories in memory with the interface of a file.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::TrajectorySource;
+use super::layout::{Contents, TrajectorySource};
 use crate::{DataError, Description, Offset, Split, Trajectory};
 
 /// Trajectories in memory, with their values.
@@ -25,51 +24,45 @@ pub trait Held: Send + Sync {
 }
 
 /// Trajectories in memory as a source.
-pub(super) struct MemorySource(pub(super) Arc<dyn Held>);
+pub(super) struct MemorySource {
+    contents: Contents,
+    held: Arc<dyn Held>,
+}
+
+impl MemorySource {
+    pub(super) fn new(held: Arc<dyn Held>) -> Self {
+        let contents = Contents::new("memory", held.description().clone(), held.trajectories().len(), false);
+        Self { contents: Contents { offset: held.offset().clone(), ..contents }, held }
+    }
+}
 
 impl TrajectorySource for MemorySource {
-    fn path(&self) -> &Path {
-        Path::new("memory")
-    }
-
-    fn description(&self) -> &Description {
-        self.0.description()
-    }
-
-    fn len(&self) -> usize {
-        self.0.trajectories().len()
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
-        Ok(self.0.trajectories()[trajectory].times.len())
+        Ok(self.held.trajectories()[trajectory].times.len())
     }
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        Ok(self.0.trajectories()[trajectory].times.to_vec())
+        Ok(self.held.trajectories()[trajectory].times.to_vec())
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
-        let size = self.description().shape.len();
-        Ok(self.0.trajectories()[trajectory].values[first * size..(first + count) * size].to_vec())
+        let size = self.contents.description.shape.len();
+        Ok(self.held.trajectories()[trajectory].values[first * size..(first + count) * size].to_vec())
     }
 
     fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
         Ok(self.values(trajectory, first, count)?.into_iter().map(f64::from).collect())
     }
 
-    fn offset(&self) -> Offset {
-        self.0.offset().clone()
-    }
-
-    fn is_double(&self) -> bool {
-        false
-    }
-
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        Ok(self.0.trajectories()[trajectory].parameters.clone())
+        Ok(self.held.trajectories()[trajectory].parameters.clone())
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {
-        self.0.split(trajectory)
+        self.held.split(trajectory)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cfo_numerics::{groups, mean_time, nearness};
 
-use super::layout::TrajectorySource;
-use crate::{DataError, Description, Offset, Split};
+use super::layout::{Contents, TrajectorySource};
+use crate::{DataError, Split};
 
 /// Merges snapshots of another source.
 pub(super) struct Merged {
@@ -52,7 +51,7 @@ impl Merged {
         let own = &groups[first..first + count];
         let (Some(start), Some(end)) = (own.first(), own.last()) else { return Ok(Vec::new()) };
         let read = read(start.start, end.end - start.start)?;
-        let size = self.description().shape.len();
+        let size = self.contents().description.shape.len();
         Ok(means(own, size, |place| read[place].into()).map(round).collect())
     }
 }
@@ -73,16 +72,8 @@ fn means(groups: &[Range<usize>], size: usize, values: impl Fn(usize) -> f64) ->
 }
 
 impl TrajectorySource for Merged {
-    fn path(&self) -> &Path {
-        self.source.path()
-    }
-
-    fn description(&self) -> &Description {
-        self.source.description()
-    }
-
-    fn len(&self) -> usize {
-        self.source.len()
+    fn contents(&self) -> &Contents {
+        self.source.contents()
     }
 
     fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
@@ -108,22 +99,6 @@ impl TrajectorySource for Merged {
     fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError> {
         let read = |first: usize, count: usize| self.source.doubles(trajectory, first, count);
         self.merge(trajectory, first, count, read, |value| value)
-    }
-
-    fn offset(&self) -> Offset {
-        self.source.offset()
-    }
-
-    fn warnings(&self) -> &[String] {
-        self.source.warnings()
-    }
-
-    fn is_double(&self) -> bool {
-        self.source.is_double()
-    }
-
-    fn is_sequential(&self) -> bool {
-        self.source.is_sequential()
     }
 
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {

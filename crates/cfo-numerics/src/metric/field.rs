@@ -157,7 +157,8 @@ impl FieldErrors {
     pub fn merge(&mut self, other: Self) {
         assert_eq!(self.grid, other.grid, "collections of different grids");
         if self.cells.len() < other.cells.len() {
-            return self.swap_and_merge(other);
+            let shorter = std::mem::replace(self, other);
+            return self.merge(shorter);
         }
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells) {
             mine.count += theirs.count;
@@ -171,11 +172,6 @@ impl FieldErrors {
                 *mine += theirs;
             }
         }
-    }
-
-    fn swap_and_merge(&mut self, other: Self) {
-        let shorter = std::mem::replace(self, other);
-        self.merge(shorter);
     }
 
     /// The metrics over all times and channels pushed so far; NaN if nothing was.

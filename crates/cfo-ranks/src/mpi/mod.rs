@@ -52,6 +52,16 @@ functions! {
     test: "MPI_Test" (*mut u64, *mut c_int, *mut c_void);
 }
 
+/// Starts a communication in a function whose safety is the caller's duty.
+macro_rules! start {
+    ($mpi:ident, $name:literal, $function:ident($($argument:expr),*)) => {{
+        let mut request = Transfer(0);
+        // SAFETY: by the caller.
+        let code = unsafe { ($mpi.functions.$function)($($argument,)* &mut request.0) };
+        check($name, code).map(|()| request)
+    }};
+}
+
 /// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
@@ -177,13 +187,12 @@ impl Mpi {
     /// The values stay where they are, and nobody touches them, until the request is done.
     pub(crate) unsafe fn start_sum(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let (place, mut request) = (self.constants.in_place as *const c_void, Transfer(0));
-        // SAFETY: by the caller.
-        let code = unsafe {
-            let Constants { sum, world, .. } = self.constants;
-            (self.functions.iallreduce)(place, pointer, count, kind, sum, world, &mut request.0)
-        };
-        check("MPI_Iallreduce", code).map(|()| request)
+        let Constants { sum, world, in_place, .. } = self.constants;
+        start!(
+            self,
+            "MPI_Iallreduce",
+            iallreduce(in_place as *const c_void, pointer, count, kind, sum, world)
+        )
     }
 
     /// Starts to send rank 0's bytes to all.
@@ -192,11 +201,7 @@ impl Mpi {
     /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_broadcast(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let mut request = Transfer(0);
-        // SAFETY: by the caller.
-        let code =
-            unsafe { (self.functions.ibcast)(pointer, count, kind, 0, self.constants.world, &mut request.0) };
-        check("MPI_Ibcast", code).map(|()| request)
+        start!(self, "MPI_Ibcast", ibcast(pointer, count, kind, 0, self.constants.world))
     }
 
     /// Starts to gather the same number of bytes from every rank to all.
@@ -205,13 +210,8 @@ impl Mpi {
     /// As of [`Mpi::start_sum`], for both.
     pub(crate) unsafe fn start_gather(&self, own: &mut [u8], all: &mut [u8]) -> Result<Transfer> {
         let (from, count, kind) = Packet::Bytes(own).parts(&self.constants);
-        let mut request = Transfer(0);
-        // SAFETY: by the caller.
-        let code = unsafe {
-            let (to, world) = (all.as_mut_ptr().cast(), self.constants.world);
-            (self.functions.iallgather)(from, count, kind, to, count, kind, world, &mut request.0)
-        };
-        check("MPI_Iallgather", code).map(|()| request)
+        let (to, world) = (all.as_mut_ptr().cast(), self.constants.world);
+        start!(self, "MPI_Iallgather", iallgather(from, count, kind, to, count, kind, world))
     }
 
     /// Starts to send to a rank.
@@ -220,13 +220,11 @@ impl Mpi {
     /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_send(&self, mut values: Packet<'_>, to: usize, tag: Tag) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let mut request = Transfer(0);
-        // SAFETY: by the caller.
-        let code = unsafe {
-            let world = self.constants.world;
-            (self.functions.isend)(pointer, count, kind, to as c_int, tag as c_int, world, &mut request.0)
-        };
-        check("MPI_Isend", code).map(|()| request)
+        start!(
+            self,
+            "MPI_Isend",
+            isend(pointer, count, kind, to as c_int, tag as c_int, self.constants.world)
+        )
     }
 
     /// Starts to receive from a rank, or from any.
@@ -240,13 +238,8 @@ impl Mpi {
         tag: Tag,
     ) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
-        let (from, mut request) = (from.map_or(self.constants.any_source, |rank| rank as c_int), Transfer(0));
-        // SAFETY: by the caller.
-        let code = unsafe {
-            let world = self.constants.world;
-            (self.functions.irecv)(pointer, count, kind, from, tag as c_int, world, &mut request.0)
-        };
-        check("MPI_Irecv", code).map(|()| request)
+        let from = from.map_or(self.constants.any_source, |rank| rank as c_int);
+        start!(self, "MPI_Irecv", irecv(pointer, count, kind, from, tag as c_int, self.constants.world))
     }
 
     /// Whether a message from any rank waits to be received.

@@ -19,7 +19,7 @@ pub struct Autoregressive {
 }
 
 impl Autoregressive {
-    const NAME: &'static str = "autoregressive";
+    pub(super) const NAME: &'static str = "autoregressive";
 }
 
 impl Objective for Autoregressive {

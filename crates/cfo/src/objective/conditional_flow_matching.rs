@@ -4,16 +4,47 @@ use std::sync::Arc;
 
 use cfo_engine::{Graph, Node};
 use cfo_numerics::Path;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::uniform_grid::seen;
-use super::{
-    Batch, ConditionalFlowKeys, Draw, Motion, MotionKind, Objective, ObjectiveConfig, Point, TimeInput, Unit,
-};
+use super::{Batch, Draw, Motion, MotionKind, Objective, ObjectiveConfig, Point, TimeInput, Unit};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::operator::{Setting, StateSpace};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, below_one, not_negative, require};
 use crate::trajectories::Trajectories;
+
+/// The keys of conditional flow matching.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConditionalFlowKeys {
+    /// Number of equally spaced times, from the first to the last of a trajectory, at which states are generated.
+    pub frames: usize,
+    /// Share of the training samples without the first snapshot as an input, for classifier-free guidance.
+    pub drop_rate: f64,
+    /// Weight w of classifier-free guidance: v = v(without first snapshot) + w (v(with) - v(without)). With 1 only the velocity with the
+    /// snapshot is evaluated, which halves the number of network evaluations.
+    pub guidance: f64,
+}
+
+impl Default for ConditionalFlowKeys {
+    fn default() -> Self {
+        Self { frames: 32, drop_rate: 0.1, guidance: 1.5 }
+    }
+}
+
+impl ConditionalFlowKeys {
+    /// Checks the values of the keys.
+    pub(super) fn check(self) -> Result<()> {
+        let Self { frames, drop_rate, guidance } = self;
+        require(frames > 1, "objective.frames", frames, "must be 2 or more")?;
+        below_one("objective.drop_rate", drop_rate)?;
+        not_negative("objective.guidance", guidance)?;
+        let trained = drop_rate > 0.0 || guidance == 1.0;
+        require(trained, "objective.guidance", guidance, "needs `objective.drop_rate` above 0")
+    }
+}
 
 /// Conditional flow matching: the network learns the velocity of lines from noise to whole trajectories, given their first snapshot.
 ///
@@ -93,7 +124,7 @@ impl Arrangement {
 }
 
 impl ConditionalFlowMatching {
-    const NAME: &'static str = "conditional-flow-matching";
+    pub(super) const NAME: &'static str = "conditional-flow-matching";
 
     fn arrangement(&self, model: &Model) -> Arrangement {
         Arrangement { frames: self.keys.frames, field: model.setting.field }

@@ -24,7 +24,7 @@ pub struct FlowMatching {
 }
 
 impl FlowMatching {
-    const NAME: &'static str = "flow-matching";
+    pub(super) const NAME: &'static str = "flow-matching";
 
     /// Creates the objective from the section `[path]` of a recipe.
     pub fn new(config: &PathConfig) -> Self {
@@ -57,13 +57,6 @@ impl FlowMatching {
     #[must_use]
     pub fn noise(mut self, amplitude: f64) -> Self {
         self.noise.amplitude = amplitude;
-        self
-    }
-
-    /// Sets how points of the spline are sampled.
-    #[must_use]
-    pub fn drawn_by(mut self, by: DrawBy) -> Self {
-        self.by = by;
         self
     }
 

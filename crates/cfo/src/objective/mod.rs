@@ -16,8 +16,10 @@ mod uniform_grid;
 
 use std::sync::Arc;
 
-use cfo_engine::{Graph, Node, PathData};
+use cfo_engine::{Graph, Node, PathData, Precision};
 use cfo_numerics::{DrawBy, NoiseSchedule, Path, Spline};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 pub use crate::measure::scaling::Unit;
@@ -26,15 +28,16 @@ use crate::operator::Context;
 use crate::recipe::{PathConfig, Recipe};
 use crate::trajectories::Trajectories;
 
-pub use crate::recipe::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
+pub use crate::recipe::ThroughSolver;
 pub use autoregressive::Autoregressive;
 pub use batch::Batch;
-pub use conditional_flow_matching::ConditionalFlowMatching;
+pub use conditional_flow_matching::{ConditionalFlowKeys, ConditionalFlowMatching};
 pub use flow_matching::FlowMatching;
 pub use motion::{Motion, MotionKind, NextState, TimeInput, Velocity};
 pub use neural_ode::NeuralOde;
 pub(crate) use neural_ode::{FixedStep, advanced};
 pub use noise::Noise;
+pub use pde_refiner::{PdeRefiner, RefinerForm};
 pub(crate) use uniform_grid::EQUAL;
 
 /// An objective of training. To use your own loss, implement this trait. `examples/own_objective.rs` trains with one.
@@ -181,6 +184,27 @@ impl Point {
     }
 }
 
+/// The objective of training, as in the section `[objective]` of a recipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ObjectiveConfig {
+    /// Flow matching: the network learns the velocity of the spline.
+    #[default]
+    FlowMatching,
+    /// The autoregressive model: the network learns the next snapshot on a uniform time grid.
+    Autoregressive {
+        /// Whether the network predicts the change (residual autoregressive model) instead of the next state.
+        #[serde(default)]
+        residual: bool,
+    },
+    /// PDE-Refiner: the network learns the next snapshot on a uniform time grid, and to refine it by removing noise.
+    PdeRefiner(PdeRefiner),
+    /// Conditional flow matching: the network learns to generate a whole trajectory from noise, given its first snapshot.
+    ConditionalFlowMatching(ConditionalFlowKeys),
+    /// The neural ODE: the network is integrated by a solver, and the loss compares the result with the next snapshots.
+    NeuralOde(ThroughSolver),
+}
+
 impl ObjectiveConfig {
     /// Returns the objective that these keys describe, with the path of a recipe.
     pub fn objective(self, path: &PathConfig) -> Arc<dyn Objective> {
@@ -193,5 +217,31 @@ impl ObjectiveConfig {
             }
             Self::NeuralOde(through) => Arc::new(NeuralOde { through, flow: FlowMatching::new(path) }),
         }
+    }
+
+    /// Returns the name in recipes and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FlowMatching => FlowMatching::NAME,
+            Self::Autoregressive { .. } => Autoregressive::NAME,
+            Self::PdeRefiner(_) => PdeRefiner::NAME,
+            Self::ConditionalFlowMatching(_) => ConditionalFlowMatching::NAME,
+            Self::NeuralOde(_) => NeuralOde::NAME,
+        }
+    }
+
+    /// Checks the values of the keys for training with a precision.
+    pub(crate) fn check(self, precision: Precision) -> Result<()> {
+        match self {
+            Self::FlowMatching | Self::Autoregressive { .. } => Ok(()),
+            Self::PdeRefiner(refiner) => refiner.check_keys(),
+            Self::ConditionalFlowMatching(keys) => keys.check(),
+            Self::NeuralOde(through) => through.check("objective", precision),
+        }
+    }
+
+    /// Returns what a network trained by this objective predicts.
+    pub(crate) fn predicts(self) -> MotionKind {
+        self.objective(&PathConfig::default()).motion().kind()
     }
 }

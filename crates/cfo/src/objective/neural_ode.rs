@@ -6,11 +6,11 @@ use std::sync::Arc;
 use cfo_engine::{Graph, Node, WindowTimes};
 use cfo_numerics::ode::Tableau;
 
-use super::{Batch, Draw, FlowMatching, Motion, Objective, ObjectiveConfig, Point, ThroughSolver};
+use super::{Batch, Draw, FlowMatching, Motion, Objective, ObjectiveConfig, Point};
 use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::model::{StepStart, append_end};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, ThroughSolver};
 
 /// The neural ODE: the network is integrated by a solver, and the loss compares the result with the next snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,12 +22,7 @@ pub struct NeuralOde {
 }
 
 impl NeuralOde {
-    const NAME: &'static str = "neural-ode";
-
-    /// Creates the objective with a solver and its steps.
-    pub fn through(through: ThroughSolver) -> Self {
-        Self { through, ..Self::default() }
-    }
+    pub(super) const NAME: &'static str = "neural-ode";
 
     /// Appends the equal steps of a window and returns them.
     pub(crate) fn steps(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Vec<FixedStep>> {

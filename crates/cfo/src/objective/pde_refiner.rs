@@ -3,21 +3,67 @@
 use std::sync::Arc;
 
 use cfo_engine::{Graph, Node};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::levels::Levels;
 use super::uniform_grid::check_uniform;
-use super::{
-    Batch, Draw, Motion, MotionKind, NextState, Objective, ObjectiveConfig, PdeRefiner, Point, RefinerForm,
-    TimeInput, Unit,
-};
-use crate::error::Result;
+use super::{Batch, Draw, Motion, MotionKind, NextState, Objective, ObjectiveConfig, Point, TimeInput, Unit};
+use crate::error::{CfoError, Result};
 use crate::model::Model;
 use crate::operator::{Setting, StateSpace};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, require};
 use crate::trajectories::Trajectories;
 
+/// PDE-Refiner: one network predicts the next snapshot on a uniform time grid and removes noise from the prediction.
+///
+/// Its inputs are the snapshot, the prediction to refine, and the number of the refinement in place of time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PdeRefiner {
+    /// Number of refinements of a prediction. Each is one more network evaluation.
+    pub refinements: usize,
+    /// Standard deviation of the noise in the last refinement, in units of the predicted quantity. Refinement k of K has this number to the
+    /// power k / K.
+    pub deviation: f64,
+    /// Whether the network predicts the change (residual), in units of its root mean square, instead of the next state.
+    pub residual: bool,
+    /// Quantity that the network predicts in a refinement: the `noise`, as in the paper's pseudo-code, or the `velocity` of a diffusion, as
+    /// in the authors' program.
+    pub form: RefinerForm,
+}
+
+/// The quantity that the network of PDE-Refiner predicts in a refinement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefinerForm {
+    /// The noise, as in the paper's pseudo-code: the first step predicts from nothing, each refinement draws new noise around the estimate.
+    #[default]
+    Noise,
+    /// The velocity of a diffusion, as in the authors' program: the first step starts from noise, each refinement mixes the estimate with
+    /// what it came from.
+    Velocity,
+}
+
+impl Default for PdeRefiner {
+    fn default() -> Self {
+        Self { refinements: 3, deviation: 1e-3, residual: true, form: RefinerForm::Noise }
+    }
+}
+
 impl PdeRefiner {
-    const NAME: &'static str = "pde-refiner";
+    pub(super) const NAME: &'static str = "pde-refiner";
+
+    /// Checks the values of the keys.
+    pub(super) fn check_keys(self) -> Result<()> {
+        if self.refinements == 0 {
+            let problem =
+                "0 must be positive; `objective.kind = \"autoregressive\"` predicts without refinement";
+            return Err(CfoError::invalid("objective.refinements", problem));
+        }
+        let deviation = self.deviation;
+        require(deviation > 0.0 && deviation < 1.0, "objective.deviation", deviation, "must lie in (0, 1)")
+    }
 
     /// Returns the meaning of a refined prediction.
     fn next_state(self) -> NextState {

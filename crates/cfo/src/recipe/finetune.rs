@@ -5,8 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{at_least_one, positive};
-use super::{Integration, ObjectiveConfig, Recipe, RefineConfig, ThroughSolver, integration};
+use super::{Integration, Recipe, RefineConfig, ThroughSolver, integration};
 use crate::error::{CfoError, Result};
+use crate::objective::{MotionKind, ObjectiveConfig};
 
 /// Fine-tuning through the solver, after the steps of `[train]`. Training continues from the weights (from their EMA with `train.ema`): the
 /// network is integrated over short windows, and the loss compares the result with the snapshots, as for a neural ODE.
@@ -57,12 +58,9 @@ impl FinetuneConfig {
             return Ok(());
         }
         let invalid = |key: &str, problem: &str| Err(CfoError::invalid(&format!("finetune.{key}"), problem));
-        match recipe.objective {
-            ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_) => {}
-            other => {
-                let problem = format!("`{}` learns no velocity that a solver could integrate", other.name());
-                return invalid("steps", &problem);
-            }
+        if recipe.objective.predicts() != MotionKind::Velocity {
+            let name = recipe.objective.name();
+            return invalid("steps", &format!("`{name}` learns no velocity that a solver could integrate"));
         }
         if recipe.train.patience > 0 {
             return invalid("steps", "it starts after all of `train.steps`: set `train.patience = 0`");
@@ -72,9 +70,7 @@ impl FinetuneConfig {
         }
         self.batch.map_or(Ok(()), |batch| at_least_one("finetune.batch", batch))?;
         self.learning_rate.map_or(Ok(()), |rate| positive("finetune.learning_rate", rate))?;
-        self.through().check("finetune")?;
-        let tuning = recipe.tuning();
-        tuning.objective.check_precision(tuning.train.precision)
+        self.through().check("finetune", recipe.train.precision)
     }
 }
 

@@ -6,7 +6,6 @@ mod evaluate;
 mod finetune;
 mod integration;
 mod latent;
-mod objective;
 mod overrides;
 mod path;
 mod portions;
@@ -19,6 +18,7 @@ mod smoothing;
 mod solver;
 #[cfg(test)]
 mod tests;
+mod through_solver;
 mod train;
 
 use std::collections::BTreeMap;
@@ -29,10 +29,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
+use crate::objective::{MotionKind, ObjectiveConfig};
 use crate::operator::OperatorConfig;
 use overrides::{apply, not_a_section, sets_kind};
 use problem::bad_recipe;
-use ranges::{not_negative, positive, require};
+use ranges::positive;
 use read::read;
 
 pub use data::{DataConfig, Normalize};
@@ -40,13 +41,14 @@ pub use evaluate::{EvaluateConfig, RolloutPrecision};
 pub use finetune::FinetuneConfig;
 pub use integration::Integration;
 pub use latent::{LatentConfig, LatentWavelet};
-pub use objective::{ConditionalFlowKeys, ObjectiveConfig, PdeRefiner, RefinerForm, ThroughSolver};
 pub use path::{NoiseConfig, OutputUnit, PathConfig};
 pub use portions::Portions;
+pub(crate) use ranges::{below_one, not_negative, require};
 pub use refine::{RefineConfig, RefineMode, RefineSpacing};
 pub use smoothing::Smoothing;
 pub(crate) use solver::too_few;
 pub use solver::{Budget, Solver, SolverOptions};
+pub use through_solver::ThroughSolver;
 pub use train::{LearningRateSchedule, TrainConfig};
 
 /// A training configuration that can be stored as TOML: everything that a run depends on besides its data.
@@ -169,9 +171,7 @@ impl Recipe {
 
     /// Returns whether the network learns a velocity without time as an input.
     fn is_autonomous(&self) -> bool {
-        let velocity =
-            matches!(self.objective, ObjectiveConfig::FlowMatching | ObjectiveConfig::NeuralOde(_));
-        velocity && !self.operator.operator().sees_time()
+        self.objective.predicts() == MotionKind::Velocity && !self.operator.operator().sees_time()
     }
 
     fn check_balance(&self, balance: f64) -> Result<()> {
@@ -213,8 +213,7 @@ impl Recipe {
             return Err(CfoError::invalid("data.simulate", "`data.path` names the data already"));
         }
         self.path.check()?;
-        self.objective.check()?;
-        self.objective.check_precision(self.train.precision)?;
+        self.objective.check(self.train.precision)?;
         self.latent.check()?;
         self.train.check()?;
         self.refine.check(self)?;

@@ -1,8 +1,9 @@
 //! `key=value` assignments by their path.
 
 use crate::error::{CfoError, Result};
+use crate::objective::ObjectiveConfig;
 use crate::operator::OperatorConfig;
-use crate::recipe::{ObjectiveConfig, Recipe};
+use crate::recipe::Recipe;
 
 /// Sets `a.b.c = value` in a table. The value is TOML, or a bare word that is read as a string.
 pub(super) fn apply(table: &mut toml::Table, assignment: &str) -> Result<()> {

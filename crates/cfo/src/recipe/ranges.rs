@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::error::{CfoError, Result};
 
 /// Returns an error for a key unless its value is `valid`.
-pub(super) fn require(valid: bool, key: &str, value: impl Display, needed: &str) -> Result<()> {
+pub(crate) fn require(valid: bool, key: &str, value: impl Display, needed: &str) -> Result<()> {
     if valid { Ok(()) } else { Err(CfoError::invalid(key, format!("{value} {needed}"))) }
 }
 
@@ -20,11 +20,11 @@ pub(super) fn positive(key: &str, value: f64) -> Result<()> {
 }
 
 /// Requires a finite number that is not negative.
-pub(super) fn not_negative(key: &str, value: f64) -> Result<()> {
+pub(crate) fn not_negative(key: &str, value: f64) -> Result<()> {
     require(value >= 0.0 && value.is_finite(), key, value, "must be 0 or positive")
 }
 
 /// Requires a number from 0 to below 1.
-pub(super) fn below_one(key: &str, value: f64) -> Result<()> {
+pub(crate) fn below_one(key: &str, value: f64) -> Result<()> {
     require((0.0..1.0).contains(&value), key, value, "must lie in [0, 1)")
 }

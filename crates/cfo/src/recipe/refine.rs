@@ -5,21 +5,25 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::WordOrNumber;
 use super::ranges::positive;
-use super::{ObjectiveConfig, Recipe, choice};
+use super::{Recipe, choice};
 use crate::error::{CfoError, Result};
+use crate::objective::ObjectiveConfig;
 
 /// Refined paths. Where snapshots are far apart, a spline has wrong velocities. With `rounds` above 0, training fills wide intervals
 /// between snapshots several times with states that the network itself computes from the snapshots at both ends. The spline then passes
-/// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver.
+/// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver. All rounds together cost about
+/// half as much as the training steps: each fills as many trajectories as that allows, and training uses these until the next round.
+/// Samples in an interval weigh less the more states it has. `path.trust` holds until the first round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RefineConfig {
-    /// How often intervals are filled anew, at equal distances over `train.steps`; 0 for never.
+    /// Number of rounds, at equal distances over the first four fifths of `train.steps`; 0 for none. If each round fills all trajectories,
+    /// rounds end when the miss no longer falls.
     pub rounds: u32,
     /// How solutions from both ends of an interval are joined. `blend`: the mean of the forward and the backward solution, each with more
     /// weight near its start; for waves and oscillations. `forward`: the forward solution with a linear correction that meets the next
-    /// snapshot; for dissipative fields, whose backward solutions explode. `backward`: the same from the other end. `auto`: for each
-    /// interval the one of these that fits the network's velocity best.
+    /// snapshot; for dissipative fields, whose backward solutions explode. `backward`: the backward solution, corrected to meet the previous
+    /// snapshot. `auto`: for each interval `blend`, unless one solution misses the snapshot at its end by less than half of the other's miss.
     pub mode: RefineMode,
     /// Longest interval that is left after filling, in the data's unit of time. `auto`: the mean interval before `data.keep_rate`; without
     /// it a quarter of the mean interval.
@@ -31,7 +35,7 @@ pub struct RefineConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefineMode {
-    /// The one whose velocity fits the network best, for each interval.
+    /// Blended, unless one solution is clearly better.
     #[default]
     Auto,
     /// The mean of the forward and the backward solution.
@@ -84,8 +88,10 @@ impl RefineConfig {
 
     /// Returns the steps before which intervals are filled, in order: within the first four fifths, so that training ends on the last ones.
     pub(crate) fn steps(&self, total: u32) -> Vec<u32> {
-        let start = |round: u32| (u64::from(round) * u64::from(total) * 4 / (5 * u64::from(self.rounds))) as u32;
-        let mut starts: Vec<u32> = (1..=self.rounds.min(total)).map(start).filter(|&start| start > 0).collect();
+        let start =
+            |round: u32| (u64::from(round) * u64::from(total) * 4 / (5 * u64::from(self.rounds))) as u32;
+        let mut starts: Vec<u32> =
+            (1..=self.rounds.min(total)).map(start).filter(|&start| start > 0).collect();
         starts.dedup();
         starts
     }

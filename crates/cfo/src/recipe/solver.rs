@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recipe;
 use crate::error::{CfoError, Result};
+use crate::objective::MotionKind;
 
 /// A Runge-Kutta method with its step sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,12 +68,6 @@ impl Solver {
     #[must_use]
     pub fn steps(self, count: usize) -> Self {
         Self { budget: Budget::Steps(count), ..self }
-    }
-
-    /// Sets the largest length of equal steps, in the user's unit of time ([`Budget::StepAtMost`]).
-    #[must_use]
-    pub fn step_at_most(self, length: f64) -> Self {
-        Self { budget: Budget::StepAtMost(length), ..self }
     }
 
     /// Returns the Runge-Kutta method with this name.
@@ -223,7 +218,7 @@ impl Recipe {
             (Some(tableau), _) => tableau,
             (None, Some(through)) => through.tableau(),
             // The way from noise to a trajectory is short and smooth.
-            (None, None) if self.objective.makes_trajectories() => RK4,
+            (None, None) if matches!(self.objective.predicts(), MotionKind::Trajectory { .. }) => RK4,
             (None, None) => TSIT5,
         };
         let steps = match through.filter(|through| own.steps == 0 && !through.is_adaptive()) {

@@ -1,5 +1,7 @@
 //! Tests of recipes: keys, values, overrides and their errors.
 
+mod reference;
+
 use super::*;
 
 #[test]

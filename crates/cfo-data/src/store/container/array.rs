@@ -137,6 +137,15 @@ pub(crate) fn read_all(array: &dyn Array) -> Result<Vec<f64>, DataError> {
     array.read_f64(&Slab::whole(array.shape()))
 }
 
+/// Reads the first `count` entries of a list, or of row `row` of a table.
+pub(crate) fn read_row(array: &dyn Array, row: usize, count: usize) -> Result<Vec<f64>, DataError> {
+    let whole = Slab::whole(array.shape());
+    match array.shape().len() {
+        1 => array.read_f64(&whole.narrow(0, 0, count)),
+        _ => array.read_f64(&whole.narrow(0, row, 1).narrow(1, 0, count)),
+    }
+}
+
 /// Reads all entries as nonnegative integers.
 pub(crate) fn read_counts(array: &dyn Array) -> Result<Vec<usize>, DataError> {
     let values = read_all(array)?;

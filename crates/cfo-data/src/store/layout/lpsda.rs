@@ -1,9 +1,7 @@
 //! The Kuramoto-Sivashinsky files of LPSDA and PDE-Refiner. A group `train`, `valid` or `test` has one dataset `pde_*`
 //! with all trajectories and grids per trajectory in `x` and `t`.
 
-use std::path::{Path, PathBuf};
-
-use super::TrajectorySource;
+use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape, Split};
@@ -14,9 +12,8 @@ const GROUPS: [(&str, Split); 3] =
 
 /// Trajectories of all such groups of a file, group by group.
 pub(crate) struct Lpsda {
-    path: PathBuf,
+    contents: Contents,
     parts: Vec<Part>,
-    description: Description,
 }
 
 struct Part {
@@ -52,7 +49,9 @@ impl Lpsda {
             parameter_names: vec!["length".to_string()],
             ..Description::unnamed(FieldShape::line(width, 1), vec![true], domain)
         };
-        Ok(Some(Self { path: file.path().to_owned(), parts, description }))
+        let count = parts.iter().map(|part| part.values.shape()[0]).sum();
+        let is_double = parts.iter().any(|part| part.values.is_double());
+        Ok(Some(Self { contents: Contents::new(file.path(), description, count, is_double), parts }))
     }
 
     /// The group of a trajectory and its row in the group.
@@ -64,7 +63,7 @@ impl Lpsda {
             }
             trajectory -= rows;
         }
-        unreachable!("trajectory numbers are checked against `len`")
+        unreachable!("trajectory numbers are checked against the count")
     }
 
     fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
@@ -111,20 +110,8 @@ impl Part {
 }
 
 impl TrajectorySource for Lpsda {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn is_double(&self) -> bool {
-        self.parts.iter().any(|part| part.values.is_double())
-    }
-
-    fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.values.shape()[0]).sum()
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, trajectory: usize) -> Result<usize, DataError> {

@@ -13,12 +13,12 @@ use std::path::Path;
 
 use lpsda::Lpsda;
 use pdebench::{Fields, Groups};
-pub(crate) use source::TrajectorySource;
+pub(crate) use source::{Contents, TrajectorySource};
 use table::TableSource;
 use the_well::TheWell;
 
 use super::container::hdf5::Hdf5;
-use super::container::zip::Zip;
+use super::container::zip::open_members;
 use crate::DataError;
 
 /// HDF5 signature, at offset 0, 512, 1024, 2048 and so on.
@@ -68,7 +68,9 @@ impl fmt::Display for Layout {
 /// Opens the trajectories of a file; returns them with the layout.
 pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn TrajectorySource>), DataError> {
     match container(path)? {
-        Container::Zip => Ok((Layout::Npz, Box::new(TableSource::open_npz(Zip::open(path)?)?))),
+        Container::Zip => {
+            Ok((Layout::Npz, Box::new(TableSource::open_npz(path.to_owned(), open_members(path)?)?)))
+        }
         Container::Hdf5 => open_hdf5(path),
     }
 }

@@ -1,17 +1,15 @@
 //! PDEBench's files: a group for each trajectory, or one dataset for each channel of all trajectories.
 
-use std::path::{Path, PathBuf};
-
-use super::TrajectorySource;
-use crate::store::container::array::{Array, Float, Slab, read_all, shape_text};
+use super::{Contents, TrajectorySource};
+use crate::store::container::array::{Array, Float, Slab, read_all, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
 /// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.
 pub(crate) struct Groups {
+    contents: Contents,
     file: Hdf5,
     names: Vec<String>,
-    description: Description,
 }
 
 impl Groups {
@@ -46,12 +44,13 @@ impl Groups {
             vec![domain(first, shape.height), domain(second, shape.width)]
         };
         let description = Description::unnamed(shape, vec![false; axes], domain);
-        Ok(Self { file, names, description })
+        let contents = Contents::new(file.path(), description, names.len(), data.is_double());
+        Ok(Self { contents, file, names })
     }
 
     fn data(&self, trajectory: usize) -> Result<Hdf5Array, DataError> {
         let data = self.file.dataset(&format!("{}/data", self.names[trajectory]))?;
-        let expected = self.description.shape.dimensions();
+        let expected = self.contents.description.shape.dimensions();
         if data.shape().len() != expected.len() + 1 || data.shape()[1..] != expected || data.shape()[0] == 0 {
             let needed = format!("at least one frame of {}, as in the first group", shape_text(&expected));
             return Err(data.origin().unfit(shape_text(data.shape()), needed));
@@ -66,20 +65,8 @@ impl Groups {
 }
 
 impl TrajectorySource for Groups {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn is_double(&self) -> bool {
-        self.data(0).is_ok_and(|data| data.is_double())
-    }
-
-    fn len(&self) -> usize {
-        self.names.len()
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
@@ -89,7 +76,8 @@ impl TrajectorySource for Groups {
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
         let frames = self.frames(trajectory)?;
         let times = self.file.dataset(&format!("{}/grid/t", self.names[trajectory]))?;
-        leading_times(&times, frames)
+        check_times(&times, 0, frames)?;
+        read_row(&times, 0, frames)
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
@@ -103,12 +91,11 @@ impl TrajectorySource for Groups {
 
 /// Datasets `[trajectories, frames, space...]`, one for each channel, or one with channels on its last axis.
 pub(crate) struct Fields {
-    path: PathBuf,
+    contents: Contents,
     fields: Vec<Hdf5Array>,
     /// Number of channels on the last axis of each field.
     widths: Vec<usize>,
     times: Hdf5Array,
-    description: Description,
     parameters: Vec<f64>,
 }
 
@@ -124,10 +111,11 @@ impl Fields {
             return Err(tensor.origin().unfit(shape_text(tensor.shape()), needed));
         }
         let mut fields = Self::build(file, vec![("tensor".to_string(), tensor, false)], "t-coordinate")?;
-        fields.description.channel_names = Vec::new();
-        fields.description.periodic = vec![true];
-        let has = |name: &str| fields.description.parameter_names.iter().any(|known| known == name);
-        fields.description.system = match (has("Nu"), has("rho"), has("beta")) {
+        let description = &mut fields.contents.description;
+        description.channel_names = Vec::new();
+        description.periodic = vec![true];
+        let has = |name: &str| description.parameter_names.iter().any(|known| known == name);
+        description.system = match (has("Nu"), has("rho"), has("beta")) {
             (true, true, _) => "reaction-diffusion",
             (true, false, _) => "burgers",
             (false, _, true) => "advection",
@@ -199,8 +187,10 @@ impl Fields {
             }
         }
         check_times(&times, extent[0], extent[1])?;
-        let fields = fields.into_iter().map(|(_, field, _)| field).collect();
-        Ok(Self { path: file.path().to_owned(), fields, widths, times, description, parameters })
+        let fields: Vec<Hdf5Array> = fields.into_iter().map(|(_, field, _)| field).collect();
+        let is_double = fields.iter().any(Hdf5Array::is_double);
+        let contents = Contents::new(file.path(), description, extent[0], is_double);
+        Ok(Self { contents, fields, widths, times, parameters })
     }
 
     fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
@@ -210,7 +200,8 @@ impl Fields {
         if let [field] = self.fields.as_slice() {
             return read(field);
         }
-        let mut mixer = Mixer::new(count * self.description.shape.len(), self.description.shape.channels);
+        let shape = &self.contents.description.shape;
+        let mut mixer = Mixer::new(count * shape.len(), shape.channels);
         for (field, &width) in self.fields.iter().zip(&self.widths) {
             mixer.add(&read(field)?, width);
         }
@@ -219,20 +210,8 @@ impl Fields {
 }
 
 impl TrajectorySource for Fields {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn is_double(&self) -> bool {
-        self.fields.iter().any(|field| field.is_double())
-    }
-
-    fn len(&self) -> usize {
-        self.fields[0].shape()[0]
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, _trajectory: usize) -> Result<usize, DataError> {
@@ -240,12 +219,7 @@ impl TrajectorySource for Fields {
     }
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        let frames = self.fields[0].shape()[1];
-        let whole = Slab::whole(self.times.shape());
-        match self.times.shape().len() {
-            1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
-            _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
-        }
+        read_row(&self.times, trajectory, self.fields[0].shape()[1])
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
@@ -299,12 +273,7 @@ pub(crate) fn domain(centres: Option<Vec<f64>>, points: usize) -> [f64; 2] {
     if half.is_finite() && half > 0.0 { [first - half, last + half] } else { [0.0, 1.0] }
 }
 
-/// The first `frames` times: PDEBench's lists may have one more.
-pub(crate) fn leading_times(times: &dyn Array, frames: usize) -> Result<Vec<f64>, DataError> {
-    check_times(times, 0, frames)?;
-    times.read_f64(&Slab::whole(times.shape()).narrow(0, 0, frames))
-}
-
+/// Checks the shape of times: PDEBench's lists may have one more.
 fn check_times(times: &dyn Array, rows: usize, frames: usize) -> Result<(), DataError> {
     let fits = match times.shape() {
         [count] => *count == frames || *count == frames + 1,

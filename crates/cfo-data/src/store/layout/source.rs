@@ -1,19 +1,38 @@
 //! The interface of layouts: trajectories by index, read in pieces.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::{DataError, Description, Offset, Split};
 
+/// What is known of a file before its snapshots are read.
+pub(crate) struct Contents {
+    pub path: PathBuf,
+    /// The description of all trajectories.
+    pub description: Description,
+    /// Number of trajectories.
+    pub count: usize,
+    /// The offset of the values.
+    pub offset: Offset,
+    /// Warnings about valid content, such as arrays that are not used.
+    pub warnings: Vec<String>,
+    /// Whether the stored values have more digits than single precision.
+    pub is_double: bool,
+    /// Whether trajectories are cheap to read only in sequential order.
+    pub is_sequential: bool,
+}
+
+impl Contents {
+    /// Creates the contents of a file without offset and warnings, in which all trajectories are cheap to read.
+    pub fn new(path: impl Into<PathBuf>, description: Description, count: usize, is_double: bool) -> Self {
+        let (path, offset, warnings) = (path.into(), Offset::NONE, Vec::new());
+        Self { path, description, count, offset, warnings, is_double, is_sequential: false }
+    }
+}
+
 /// Trajectories in a file. Indices are in range: [`crate::store::TrajectoryFile`] checks them and the results.
 pub(crate) trait TrajectorySource: Send + Sync {
-    /// Path of the file.
-    fn path(&self) -> &Path;
-
-    /// The description of all trajectories.
-    fn description(&self) -> &Description;
-
-    /// Number of trajectories.
-    fn len(&self) -> usize;
+    /// What is known of the file.
+    fn contents(&self) -> &Contents;
 
     /// Number of snapshots of a trajectory.
     fn frames(&self, trajectory: usize) -> Result<usize, DataError>;
@@ -27,16 +46,6 @@ pub(crate) trait TrajectorySource: Send + Sync {
     /// Snapshots `first..first + count` of a trajectory, in double precision.
     fn doubles(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f64>, DataError>;
 
-    /// The offset of the source's values.
-    fn offset(&self) -> Offset {
-        Offset::NONE
-    }
-
-    /// Warnings about valid content, such as arrays that are not used.
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
     /// Reads snapshots as [`values`](Self::values) does, into a buffer of their length.
     fn values_into(
         &self,
@@ -47,14 +56,6 @@ pub(crate) trait TrajectorySource: Send + Sync {
     ) -> Result<(), DataError> {
         out.copy_from_slice(&self.values(trajectory, first, count)?);
         Ok(())
-    }
-
-    /// Whether the stored values have more digits than single precision.
-    fn is_double(&self) -> bool;
-
-    /// Whether trajectories are cheap to read only in sequential order.
-    fn is_sequential(&self) -> bool {
-        false
     }
 
     /// PDE parameters of a trajectory.

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::TrajectorySource;
 use super::unknown::{Unknown, warnings};
-use crate::store::container::array::{Array, Slab, read_all, read_counts, shape_text};
+use super::{Contents, TrajectorySource};
+use crate::store::container::array::{Array, Slab, read_all, read_counts, read_row, shape_text};
 use crate::store::container::hdf5::Hdf5;
 use crate::store::container::npy::NpyArray;
-use crate::store::container::zip::Zip;
+use crate::store::container::zip::Member;
 use crate::{DataError, Description, FieldShape, Place, Split};
 
 /// Value of the attribute `format` of our files.
@@ -41,14 +41,12 @@ pub(crate) fn labels_checksum(system: &str, lists: [&[String]; 3]) -> i64 {
 
 /// Trajectories as rows of arrays.
 pub(crate) struct TableSource {
-    path: PathBuf,
-    description: Description,
+    contents: Contents,
     values: Box<dyn Array>,
     times: Box<dyn Array>,
     lengths: Option<Vec<usize>>,
     splits: Option<Vec<Split>>,
     parameters: Option<Box<dyn Array>>,
-    warnings: Vec<String>,
 }
 
 /// Arrays and attributes of a container under the names of the layout.
@@ -129,14 +127,11 @@ impl TableSource {
         })
     }
 
-    pub fn open_npz(zip: Zip) -> Result<Self, DataError> {
-        let path = zip.path.to_path_buf();
+    pub fn open_npz(path: PathBuf, members: Vec<Member>) -> Result<Self, DataError> {
         let bare = |name: &str| name.strip_suffix(".npy").unwrap_or(name).to_string();
-        let names = zip.members.iter().map(|member| bare(&member.origin.name)).collect();
-        let mut arrays = Vec::new();
-        for member in zip.members {
-            arrays.push((member.origin.name.clone(), Some(member)));
-        }
+        let names = members.iter().map(|member| bare(&member.origin.name)).collect();
+        let mut arrays: Vec<_> =
+            members.into_iter().map(|member| (member.origin.name.clone(), Some(member))).collect();
         let mut take = |name: &str| -> Result<Option<NpyArray>, DataError> {
             let named = |member: &str| member.strip_suffix(".npy") == Some(name);
             let found = arrays.iter_mut().find(|(member, _)| named(member));
@@ -202,7 +197,12 @@ impl TableSource {
         }
         let width = parameters.as_ref().map_or(0, |parameters| parameters.shape()[1]);
         let description = parts.labels.describe(&parts.path, &shape[2..], width)?;
-        Ok(Self { path: parts.path, description, values, times, lengths, splits, parameters, warnings })
+        let contents = Contents {
+            warnings,
+            is_sequential: values.is_sequential(),
+            ..Contents::new(parts.path, description, rows, values.is_double())
+        };
+        Ok(Self { contents, values, times, lengths, splits, parameters })
     }
 
     /// The block of consecutive snapshots of a trajectory.
@@ -299,24 +299,8 @@ impl Labels {
 }
 
 impl TrajectorySource for TableSource {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn is_double(&self) -> bool {
-        self.values.is_double()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    fn len(&self) -> usize {
-        self.values.shape()[0]
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, trajectory: usize) -> Result<usize, DataError> {
@@ -324,12 +308,7 @@ impl TrajectorySource for TableSource {
     }
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        let frames = self.frames(trajectory)?;
-        let whole = Slab::whole(self.times.shape());
-        match self.times.shape().len() {
-            1 => self.times.read_f64(&whole.narrow(0, 0, frames)),
-            _ => self.times.read_f64(&whole.narrow(0, trajectory, 1).narrow(1, 0, frames)),
-        }
+        read_row(&*self.times, trajectory, self.frames(trajectory)?)
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {
@@ -348,10 +327,6 @@ impl TrajectorySource for TableSource {
         out: &mut [f32],
     ) -> Result<(), DataError> {
         self.values.read_f32_into(&self.block(trajectory, first, count), out)
-    }
-
-    fn is_sequential(&self) -> bool {
-        self.values.is_sequential()
     }
 
     fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {

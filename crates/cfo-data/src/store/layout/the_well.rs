@@ -1,10 +1,8 @@
 //! The Well's files: fields by tensor order. Axes along which a field is constant may be omitted.
 
-use std::path::{Path, PathBuf};
-
-use super::TrajectorySource;
-use super::pdebench::{Mixer, domain, leading_times};
-use crate::store::container::array::{Array, Float, Slab, shape_text};
+use super::pdebench::{Mixer, domain};
+use super::{Contents, TrajectorySource};
+use crate::store::container::array::{Array, Float, Slab, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
 
@@ -13,15 +11,11 @@ const ORDERS: [&str; 3] = ["t0_fields", "t1_fields", "t2_fields"];
 
 /// Trajectories of a file of The Well. Fields that are constant in time are not used.
 pub(crate) struct TheWell {
-    path: PathBuf,
-    description: Description,
-    count: usize,
+    contents: Contents,
     times: Hdf5Array,
     frames: usize,
     fields: Vec<Field>,
     parameters: Vec<Parameter>,
-    /// Warnings about fields that are not used.
-    warnings: Vec<String>,
 }
 
 struct Field {
@@ -91,12 +85,13 @@ impl TheWell {
             });
         }
         let parameters = read_parameters(file, count, &mut description)?;
-        let path = file.path().to_owned();
-        Ok(Self { path, description, count, times, frames, fields, parameters, warnings })
+        let is_double = fields.iter().any(|field| field.array.is_double());
+        let contents = Contents { warnings, ..Contents::new(file.path(), description, count, is_double) };
+        Ok(Self { contents, times, frames, fields, parameters })
     }
 
     fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
-        let shape = &self.description.shape;
+        let shape = &self.contents.description.shape;
         if let [field] = self.fields.as_slice() {
             return field.read(trajectory, first, count, shape);
         }
@@ -251,24 +246,8 @@ impl Field {
 }
 
 impl TrajectorySource for TheWell {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    fn is_double(&self) -> bool {
-        self.fields.iter().any(|field| field.array.is_double())
-    }
-
-    fn len(&self) -> usize {
-        self.count
+    fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     fn frames(&self, _trajectory: usize) -> Result<usize, DataError> {
@@ -276,10 +255,7 @@ impl TrajectorySource for TheWell {
     }
 
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        match self.times.shape().len() {
-            1 => leading_times(&self.times, self.frames),
-            _ => self.times.read_f64(&Slab::whole(self.times.shape()).narrow(0, trajectory, 1)),
-        }
+        read_row(&self.times, trajectory, self.frames)
     }
 
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError> {

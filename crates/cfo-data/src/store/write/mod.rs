@@ -176,16 +176,6 @@ impl TrajectoryWriter {
         })
     }
 
-    /// Number of trajectories written.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether no trajectory has been written.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Writes a trajectory with finite values. Either all trajectories have a part, or none has.
     pub fn push(&mut self, trajectory: &Trajectory, split: Option<Split>) -> Result<(), DataError> {
         // Checked before anything is written, so that a rejected trajectory does not change the file.

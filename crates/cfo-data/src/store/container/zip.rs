@@ -1,26 +1,48 @@
-//! Members of a ZIP file with random access.
+//! Members of ZIP files, such as `.npz`, with random access.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::read::DeflateDecoder;
 
-use super::directory::ZipEntry;
-use super::{Fault, read_within, word16};
-use crate::DataError;
-use crate::store::container::array::Origin;
-use crate::store::container::spool::{Spool, read_exact_at};
+use zip::read::ZipFile;
+use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
 
-const LOCAL: &[u8] = b"PK\x03\x04";
-const LOCAL_BYTES: usize = 30;
-const STORED: u16 = 0;
-const DEFLATED: u16 = 8;
+use super::array::Origin;
+use super::spool::{Spool, read_exact_at};
+use crate::{DataError, Place};
+
+/// Bytes before the name in the header of a member.
+const LOCAL_BYTES: u64 = 30;
 /// Largest growth of deflate.
 const GROWTH: u64 = 1032;
 /// Members up to this size are verified when the file is opened, larger ones when they are read from end to end.
 /// Reading a few frames of a large file must not require reading all of it.
 const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Opens the members of a ZIP file.
+pub(crate) fn open_members(path: &Path) -> Result<Vec<Member>, DataError> {
+    let path = Arc::new(path.to_owned());
+    let failed = |error| DataError::reading(&path, error);
+    let file = Arc::new(fs_err::File::open(path.as_path()).map_err(failed)?.into_file());
+    let bytes = file.metadata().map_err(failed)?.len();
+    let broken = |error: ZipError| match error {
+        ZipError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => failed(error),
+        error => DataError::damaged(&path, Place::default(), format!("its directory is broken: {error}")),
+    };
+    let mut archive = ZipArchive::new(&*file).map_err(broken)?;
+    let count = archive.len();
+    let member = |index: usize| {
+        let entry = archive.by_index_raw(index).map_err(broken)?;
+        let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
+        let origin = Origin { path: path.clone(), name };
+        Member::open(&file, bytes, &entry, origin)
+    };
+    (0..count).map(member).collect()
+}
 
 /// A member with random access.
 pub(crate) struct Member {
@@ -30,7 +52,7 @@ pub(crate) struct Member {
     file: Arc<File>,
     start: u64,
     stored_size: u64,
-    method: u16,
+    is_stored: bool,
     checksum: u32,
     /// Position of sequential reading: decompression continues from here, and the checksum covers everything before.
     cursor: Mutex<Option<Cursor>>,
@@ -60,45 +82,35 @@ impl Read for Content {
 }
 
 impl Member {
-    pub(super) fn open(
+    fn open(
         file: &Arc<File>,
         bytes: u64,
-        entry: ZipEntry,
+        entry: &ZipFile<'_, &File>,
         origin: Origin,
     ) -> Result<Self, DataError> {
-        if entry.flags & 1 != 0 || ![STORED, DEFLATED].contains(&entry.method) {
-            let what = format!("the compression or encryption of `{}`", entry.name);
+        let is_stored = entry.compression() == CompressionMethod::Stored;
+        if entry.encrypted() || !(is_stored || entry.compression() == CompressionMethod::DEFLATE) {
+            let what = format!("the compression or encryption of `{}`", origin.name);
             return Err(DataError::unsupported(&origin.path, what));
         }
-        let mut local = [0; LOCAL_BYTES];
-        let placed = |fault: Fault| fault.at(&origin.path, origin.place());
-        read_within(file, bytes, &mut local, entry.local).map_err(placed)?;
-        let lengths = [26, 28].map(|at| usize::from(word16(&local, at)));
-        let mut name = vec![0; lengths[0]];
-        let named = local.starts_with(LOCAL)
-            && read_within(file, bytes, &mut name, entry.local + LOCAL_BYTES as u64).is_ok()
-            && String::from_utf8_lossy(&name) == entry.name;
-        if !named {
+        // A checksum protects the content, but only a second copy the name.
+        let mut name = vec![0; entry.name_raw().len()];
+        let named = read_exact_at(file, &mut name, entry.header_start() + LOCAL_BYTES);
+        if named.is_err() || name != entry.name_raw() {
             return Err(origin.damaged("its header is not where the directory says"));
         }
-        let start = entry.local + (LOCAL_BYTES + lengths[0] + lengths[1]) as u64;
-        let consistent = match entry.method {
-            STORED => entry.size == entry.stored_size,
-            _ => entry.size <= entry.stored_size.saturating_mul(GROWTH),
+        let (size, stored_size) = (entry.size(), entry.compressed_size());
+        let consistent = match is_stored {
+            true => size == stored_size,
+            false => size <= stored_size.saturating_mul(GROWTH),
         };
-        if !consistent || start.checked_add(entry.stored_size).is_none_or(|stop| stop > bytes) {
-            return Err(origin.damaged(format!("{} bytes do not fit a file of {bytes} bytes", entry.size)));
-        }
-        Ok(Self {
-            origin,
-            size: entry.size,
-            file: file.clone(),
-            start,
-            stored_size: entry.stored_size,
-            method: entry.method,
-            checksum: entry.checksum,
-            cursor: Mutex::new(None),
-        })
+        let stop = entry.data_start().and_then(|start| start.checked_add(stored_size));
+        let Some(start) = stop.filter(|&stop| consistent && stop <= bytes).map(|stop| stop - stored_size)
+        else {
+            return Err(origin.damaged(format!("{size} bytes do not fit a file of {bytes} bytes")));
+        };
+        let (file, checksum) = (file.clone(), entry.crc32());
+        Ok(Self { origin, size, file, start, stored_size, is_stored, checksum, cursor: Mutex::new(None) })
     }
 
     /// Fills `out` with the member's bytes from `offset` on.
@@ -112,9 +124,9 @@ impl Member {
         let mut guard = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken, so that after a failure reading restarts.
         let cursor = guard.take();
-        let cursor = match self.method {
-            STORED => self.read_stored(cursor, offset, out)?,
-            _ => Some(self.read_deflated(cursor, offset, out)?),
+        let cursor = match self.is_stored {
+            true => self.read_stored(cursor, offset, out)?,
+            false => Some(self.read_deflated(cursor, offset, out)?),
         };
         *guard = cursor;
         Ok(())
@@ -160,9 +172,9 @@ impl Member {
     /// Reads the whole member and verifies its checksum.
     pub fn read_all(&self) -> Result<Vec<u8>, DataError> {
         let mut bytes = vec![0; self.size as usize];
-        match self.method {
-            STORED => self.advance(&mut self.rewind(), &mut bytes)?,
-            _ => self.read_at(0, &mut bytes)?,
+        match self.is_stored {
+            true => self.advance(&mut self.rewind(), &mut bytes)?,
+            false => self.read_at(0, &mut bytes)?,
         }
         Ok(bytes)
     }
@@ -176,7 +188,7 @@ impl Member {
         self.skip(&mut cursor, self.size)?;
         // Reading an empty member verifies its checksum at once.
         self.advance(&mut cursor, &mut [])?;
-        if self.method != STORED {
+        if !self.is_stored {
             *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
         }
         Ok(())
@@ -185,9 +197,9 @@ impl Member {
     fn rewind(&self) -> Cursor {
         let section =
             Section { file: self.file.clone(), position: self.start, end: self.start + self.stored_size };
-        let (content, spool) = match self.method {
-            STORED => (Content::Stored(section), None),
-            _ => (Content::Deflated(DeflateDecoder::new(section)), Spool::new(self.size).ok()),
+        let (content, spool) = match self.is_stored {
+            true => (Content::Stored(section), None),
+            false => (Content::Deflated(DeflateDecoder::new(section)), Spool::new(self.size).ok()),
         };
         Cursor { content, position: 0, checksum: crc32fast::Hasher::new(), spool }
     }
@@ -258,7 +270,7 @@ mod tests {
             stored_size: file.metadata().unwrap().len(),
             file: Arc::new(file),
             start: 0,
-            method: DEFLATED,
+            is_stored: false,
             checksum: hasher.finalize(),
             cursor: Mutex::new(None),
         }

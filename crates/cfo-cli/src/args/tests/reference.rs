@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::Arguments;
+use crate::args::Arguments;
 
 /// Width at which paragraphs are wrapped.
 const WIDTH: usize = 120;

@@ -3,6 +3,7 @@
 //!
 //!     cargo run --release -p cfo-cpu --example every_float [NAME...]
 
+#[path = "../tests/float_functions.rs"]
 mod functions;
 
 use std::process::ExitCode;

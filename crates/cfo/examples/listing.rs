@@ -1,14 +1,13 @@
 //! Writes the kernels, launches and library calls that CUDA would use for each of the paper's networks, one file per
 //! program. Needs no GPU. Two versions of the engine that should behave equally write equal files.
 //!
-//!     cargo run -p cfo-engine --example listing -- FOLDER [NETWORK]
+//!     cargo run --release -p cfo --example listing -- FOLDER [NETWORK]
 
+use cfo::{Device, Precision};
 use cfo_cuda::listing;
-use cfo_engine::{Graph, Precision};
 
-#[path = "networks/mod.rs"]
 mod networks;
-use networks::{Sizes, step};
+use networks::Setup;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -20,10 +19,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-            for (kind, training) in [("train", true), ("forward", false)] {
-                let mut graph = Graph::new();
-                let loss = step(&mut graph, network, &Sizes::of(network), training)?;
-                let listed = listing(&graph, &[loss], precision);
+            let batch = if network == "mlp" { 2048 } else { 256 };
+            let mut step =
+                Setup { network, precision, batch, trajectories: 10, side: None }.step(Device::Cpu)?;
+            let (forward, moved) = step.model.forward(batch, &mut step.memory)?;
+            for (kind, graph, output) in [("train", &step.graph, step.loss), ("forward", &forward, moved)] {
+                let listed = listing(graph, &[output], precision);
                 std::fs::write(folder.join(format!("{network}-{precision}-{kind}.txt")), &listed.text)?;
                 for (name, source) in listed.sources {
                     std::fs::write(folder.join("kernels").join(name + ".cu"), source)?;
