@@ -29,6 +29,7 @@ mod quickstart;
 mod reverse;
 mod runtime;
 mod side_by_side;
+mod sparse;
 mod spline_choice;
 mod spline_order;
 mod spread;
@@ -104,6 +105,7 @@ fn carry_out(arguments: &Reproduce) -> Result<bool> {
         Experiment::Runtime => conclude(arguments, runtime::run(arguments)),
         Experiment::Baselines => conclude(arguments, baselines::run(arguments)),
         Experiment::Latent => conclude(arguments, latent::run(arguments)),
+        Experiment::Sparse => conclude(arguments, sparse::run(arguments)),
     }
 }
 

@@ -72,6 +72,15 @@ impl NetworkTraining {
         self
     }
 
+    /// Sets refined paths, which take the place of weights by the spline's error and of fine-tuning.
+    pub fn refined(mut self, rounds: u32) -> Self {
+        self.name += "-refined";
+        self.recipe.train.steps += self.recipe.finetune.steps;
+        self.recipe.finetune.steps = 0;
+        (self.recipe.path.trust, self.recipe.refine.rounds) = (None, rounds);
+        self.beside(None)
+    }
+
     /// Next-step prediction on all times; it predicts the change if `residual`.
     pub fn baseline(setup: Setup, backbone: &str, residual: bool) -> Self {
         let recipe = for_objective(setup.recipe_on(backbone), ObjectiveConfig::Autoregressive { residual });
