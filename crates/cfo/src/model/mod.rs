@@ -146,10 +146,9 @@ impl Model {
 
     /// Decodes consecutive states: converts them to the space and units of the user. The inverse of [`Model::encode`].
     pub(crate) fn decode(&self, states: &[f32]) -> Vec<f32> {
-        let mut values = self.scaling.restore(states);
+        let (mut values, shape) = (self.scaling.restore(states), self.shape());
         if let Some(latent) = self.latent() {
-            let FieldShape { height, width, channels, .. } = self.shape();
-            latent.decode([height, width, channels], &mut values);
+            latent.decode([shape.height, shape.width, shape.channels], &mut values);
         }
         values
     }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::gradients::Gradients;
 use super::phase::Phase;
-use super::refine::Gaps;
+use super::refine::{Gaps, Segment};
 use super::{Share, draw};
 use crate::error::Result;
 use crate::measure::selection::{Selection, read_means};
@@ -154,9 +154,9 @@ impl TrainingData {
         self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize
     }
 
-    /// Returns data with some of the trajectories and with filled rows between their snapshots, and the values of these rows, to be set by
-    /// the caller, in which the snapshots are in place. Both have `capacity` rows, so that another choice of as many trajectories fits in
-    /// the same tensors; rows after the last trajectory are not used.
+    /// Returns data with some segments of trajectories and with filled rows between their snapshots, and the values of these rows, to be set by
+    /// the caller, in which the snapshots are in place. Both have `capacity` rows, so that another choice of as many segments fits in
+    /// the same tensors; rows after the last segment are not used.
     pub(super) fn with_gaps(
         &self,
         (gaps, chosen): (&Gaps, &[usize]),
@@ -181,17 +181,19 @@ impl TrainingData {
         let width = removed.len() / self.rows();
         let mut values = vec![0.0; capacity * size];
         let mut snapshots = Vec::new();
-        for &trajectory in chosen {
-            let (own, first) = (self.range_of(trajectory), data.times.len());
+        for &segment in chosen {
+            let Segment { trajectory, snapshots: own, .. } = gaps.segment(segment);
+            let (trajectory, before) = (*trajectory, self.range_of(*trajectory).start);
+            let (own, first) = (before + own.start..before + own.end, data.times.len());
             snapshots.resize(own.len() * size, 0.0);
             self.gather(own.clone(), model, set, &mut snapshots)?;
-            for (&row, state) in gaps.knots(trajectory).iter().zip(snapshots.chunks(size)) {
+            for (&row, state) in gaps.knots(segment).iter().zip(snapshots.chunks(size)) {
                 values[(first + row as usize) * size..][..size].copy_from_slice(state);
             }
-            data.times.extend(gaps.times(trajectory, &self.times[own.clone()]));
+            data.times.extend(gaps.times(segment, &self.times[own.clone()]));
             if width > 0 {
                 let own = &removed[own.start * width..own.end * width];
-                data.trust.extend(gaps.spread(trajectory, own, width));
+                data.trust.extend(gaps.spread(segment, own, width));
             }
             let count = model.setting.conditions;
             data.conditions.extend_from_slice(&self.conditions[trajectory * count..][..count]);

@@ -1,20 +1,20 @@
-//! Trajectories with rows between their snapshots, and the states of these rows.
+//! Segments of trajectories with rows between their snapshots, and the states of these rows.
 
-use super::gaps::{Gap, Gaps};
+use super::gap_path::{Difference, GapPath, Solutions, reversed, state};
+use super::gaps::{Gaps, WideGap};
 use super::solver::Task;
-use super::way::{Difference, Solutions, Way, reversed, state};
 use crate::error::Result;
 use crate::model::Model;
 use crate::recipe::RefineMode;
 use crate::train::training_data::TrainingData;
 use crate::trajectories::Trajectories;
 
-/// Trajectories whose gaps are filled together.
+/// Segments whose gaps are filled together.
 pub(super) struct Filled {
     pub data: TrainingData,
     /// The states of all rows.
     pub values: Vec<f32>,
-    gaps: Vec<Gap>,
+    gaps: Vec<WideGap>,
     /// Number of values of a state.
     size: usize,
 }
@@ -28,29 +28,36 @@ pub(super) struct Snapshots<'s> {
 }
 
 impl Filled {
-    /// Reads trajectories and places their snapshots. There are at least `capacity` rows.
+    /// Reads segments and places their snapshots. There are at least `capacity` rows.
     pub fn new(of: Snapshots<'_>, chosen: &[usize], capacity: usize, model: &Model) -> Result<Self> {
-        let rows: usize = chosen.iter().map(|&trajectory| of.gaps.rows_of(trajectory)).sum();
+        let rows: usize = chosen.iter().map(|&segment| of.gaps.rows_of(segment)).sum();
         let (data, values) = of.data.with_gaps((of.gaps, chosen), rows.max(capacity), model, of.set)?;
         let size = model.batch_shape(1).iter().product();
-        Ok(Self { data, values, gaps: of.gaps.of_trajectories(chosen), size })
+        Ok(Self { data, values, gaps: of.gaps.of_segments(chosen), size })
+    }
+
+    /// Keeps at most `count` gaps of nearly equal lengths: the longest but a quarter of all.
+    pub fn keep_middle(&mut self, count: usize) {
+        let (all, count) = (self.gaps.len(), count.min(self.gaps.len()));
+        let first = (all / 4).min(all - count);
+        self.gaps = self.gaps[first..first + count].to_vec();
     }
 
     /// Returns the rows of a gap, with those of the snapshots at its ends.
-    fn rows(&self, gap: Gap) -> &[f32] {
+    fn rows(&self, gap: WideGap) -> &[f32] {
         let first = self.data.range_of(gap.block).start + gap.row;
         &self.values[first * self.size..(first + gap.parts + 1) * self.size]
     }
 
     /// Returns the solutions to compute, in each of some directions (`true` for backward) for each gap.
     pub fn tasks<'t>(&'t self, of: Snapshots<'t>, ways: &'t [bool]) -> Vec<Task<'t>> {
-        let task = |gap: Gap, backward: bool| {
+        let task = |gap: WideGap, backward: bool| {
             let mut times = self.data.times_of(gap.block)[gap.row..=gap.row + gap.parts].to_vec();
             if backward {
                 times.reverse();
             }
             let start = if backward { gap.parts } else { 0 };
-            let parameters = of.data.parameters_of(gap.trajectory, of.set);
+            let parameters = of.data.parameters_of(of.gaps.segment(gap.segment).trajectory, of.set);
             Task { state: state(self.rows(gap), start, self.size), times, parameters }
         };
         self.gaps.iter().flat_map(|&gap| ways.iter().map(move |&backward| task(gap, backward))).collect()
@@ -85,7 +92,7 @@ impl Filled {
                 }
             }
             missed.add(solutions.miss(self.rows(gap), self.size));
-            let way = Way::of(mode, &solutions, self.rows(gap), self.size);
+            let way = GapPath::of(mode, &solutions, self.rows(gap), self.size);
             match way {
                 Some(way) => {
                     let states = way.states(&solutions, self.rows(gap), self.size);

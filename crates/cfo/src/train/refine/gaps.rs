@@ -1,5 +1,7 @@
 //! Gaps: intervals between snapshots that `[refine]` fills with states, and the rows of these states.
 
+use std::ops::Range;
+
 use cfo_numerics::Path;
 
 use crate::error::Result;
@@ -14,24 +16,37 @@ const SHARE: f64 = 0.25;
 /// Relative tolerance of a gap's length: rounding must not add a state.
 const ROUNDING: f64 = 1e-6;
 
+/// Smallest number of rows of a segment, unless its trajectory has fewer.
+const SEGMENT: u32 = 32;
+
 /// An interval between snapshots that is filled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    /// Position of the trajectory among those that are filled together.
+pub(super) struct WideGap {
+    /// Position of the segment among those that are filled together.
     pub block: usize,
-    /// Number of the trajectory.
-    pub trajectory: usize,
-    /// Row of the snapshot before the gap, counted from the first of the trajectory.
+    /// Number of the segment.
+    pub segment: usize,
+    /// Row of the snapshot before the gap, counted from the first of the segment.
     pub row: usize,
     /// Number of intervals between rows.
     pub parts: usize,
 }
 
-/// The rows of a training set with filled gaps. The rows of a trajectory are its snapshots with the filled states between them.
+/// Consecutive snapshots of a trajectory. Short segments of many trajectories have more information than few whole trajectories.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::train) struct Segment {
+    /// Number of the trajectory.
+    pub trajectory: usize,
+    /// The snapshots. Those at the ends belong to the neighbouring segments, too.
+    pub snapshots: Range<usize>,
+    /// Their rows, counted from the first of the segment; rows between them are filled.
+    knots: Vec<u32>,
+}
+
+/// The rows of a training set with filled gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Gaps {
-    /// For each trajectory, the rows of its snapshots, counted from its first row.
-    knots: Vec<Vec<u32>>,
+    segments: Vec<Segment>,
     /// Longest interval after filling, in the user's unit of time.
     pub(in crate::train) spacing: f64,
 }
@@ -58,29 +73,43 @@ impl Gaps {
 
     /// Returns the gaps between some times of each trajectory.
     fn within(all: impl Iterator<Item = Vec<f64>>, spacing: f64) -> Self {
-        let rows = |times: Vec<f64>| {
-            let mut knots = vec![0];
+        let mut segments = Vec::new();
+        for (trajectory, times) in all.enumerate() {
+            let mut rows = vec![0];
             for pair in times.windows(2) {
-                knots.push(knots[knots.len() - 1] + parts(pair[1] - pair[0], spacing));
+                rows.push(rows[rows.len() - 1] + parts(pair[1] - pair[0], spacing));
             }
-            knots
-        };
-        Self { knots: all.map(rows).collect(), spacing }
+            let (mut first, end) = (0, rows[rows.len() - 1]);
+            for last in 1..rows.len() {
+                let is_whole = rows[last] - rows[first] >= SEGMENT && end - rows[last] >= SEGMENT;
+                if is_whole || last + 1 == rows.len() {
+                    let knots = rows[first..=last].iter().map(|row| row - rows[first]).collect();
+                    segments.push(Segment { trajectory, snapshots: first..last + 1, knots });
+                    first = last;
+                }
+            }
+        }
+        Self { segments, spacing }
     }
 
-    /// Returns the rows of a trajectory's snapshots, counted from its first row.
-    pub(in crate::train) fn knots(&self, trajectory: usize) -> &[u32] {
-        &self.knots[trajectory]
+    /// Returns a segment.
+    pub(in crate::train) fn segment(&self, segment: usize) -> &Segment {
+        &self.segments[segment]
     }
 
-    /// Returns the gaps of some trajectories, the longest first, so that those solved together have similar lengths.
-    pub(super) fn of_trajectories(&self, trajectories: &[usize]) -> Vec<Gap> {
+    /// Returns the rows of a segment's snapshots, counted from its first row.
+    pub(in crate::train) fn knots(&self, segment: usize) -> &[u32] {
+        &self.segments[segment].knots
+    }
+
+    /// Returns the gaps of some segments, the longest first, so that those solved together have similar lengths.
+    pub(super) fn of_segments(&self, segments: &[usize]) -> Vec<WideGap> {
         let mut gaps = Vec::new();
-        for (block, &trajectory) in trajectories.iter().enumerate() {
-            for pair in self.knots[trajectory].windows(2) {
+        for (block, &segment) in segments.iter().enumerate() {
+            for pair in self.knots(segment).windows(2) {
                 let (row, parts) = (pair[0] as usize, (pair[1] - pair[0]) as usize);
                 if parts > 1 {
-                    gaps.push(Gap { block, trajectory, row, parts });
+                    gaps.push(WideGap { block, segment, row, parts });
                 }
             }
         }
@@ -88,33 +117,33 @@ impl Gaps {
         gaps
     }
 
-    /// Returns the number of rows of a trajectory.
-    pub(in crate::train) fn rows_of(&self, trajectory: usize) -> usize {
-        self.knots[trajectory].last().map_or(0, |&last| last as usize + 1)
+    /// Returns the number of rows of a segment.
+    pub(in crate::train) fn rows_of(&self, segment: usize) -> usize {
+        self.knots(segment).last().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Returns the number of trajectories.
-    pub(super) fn trajectories(&self) -> usize {
-        self.knots.len()
+    /// Returns the number of segments.
+    pub(super) fn len(&self) -> usize {
+        self.segments.len()
     }
 
     /// Returns the number of parts of all gaps that are filled.
     pub(super) fn parts(&self) -> usize {
-        let pairs = self.knots.iter().flat_map(|knots| knots.windows(2));
+        let pairs = self.segments.iter().flat_map(|segment| segment.knots.windows(2));
         pairs.map(|pair| (pair[1] - pair[0]) as usize).filter(|&parts| parts > 1).sum()
     }
 
-    /// Returns the times of a trajectory's rows: those of its snapshots, and equidistant ones between them.
-    pub(in crate::train) fn times(&self, trajectory: usize, own: &[f64]) -> Vec<f64> {
-        self.along(trajectory, own.len(), |knot, share| match share {
+    /// Returns the times of a segment's rows: those of its snapshots, and equidistant ones between them.
+    pub(in crate::train) fn times(&self, segment: usize, own: &[f64]) -> Vec<f64> {
+        self.along(segment, own.len(), |knot, share| match share {
             0.0 => own[knot],
             share => own[knot] + share * (own[knot + 1] - own[knot]),
         })
     }
 
-    /// Returns values at a trajectory's rows, linear in time between those of its snapshots, `width` for each.
-    pub(in crate::train) fn spread(&self, trajectory: usize, own: &[f32], width: usize) -> Vec<f32> {
-        let rows = self.along(trajectory, own.len() / width, |knot, share| (knot, share as f32));
+    /// Returns values at a segment's rows, linear in time between those of its snapshots, `width` for each.
+    pub(in crate::train) fn spread(&self, segment: usize, own: &[f32], width: usize) -> Vec<f32> {
+        let rows = self.along(segment, own.len() / width, |knot, share| (knot, share as f32));
         let value = |(knot, share): (usize, f32), j: usize| {
             let at = |knot: usize| own[(knot * width + j).min(own.len() - width + j)];
             (1.0 - share) * at(knot) + share * at(knot + 1)
@@ -122,9 +151,9 @@ impl Gaps {
         rows.into_iter().flat_map(|row| (0..width).map(move |j| value(row, j))).collect()
     }
 
-    /// Writes the values of a path through the snapshots at the rows of a gap. `times` and `rows` are those of the trajectory.
-    pub(super) fn write_path(&self, path: Path, gap: Gap, times: &[f64], rows: &mut [f32]) {
-        let (size, knots) = (rows.len() / times.len(), self.knots(gap.trajectory));
+    /// Writes the values of a path through the snapshots at the rows of a gap. `times` and `rows` are those of the segment.
+    pub(super) fn write_path(&self, path: Path, gap: WideGap, times: &[f64], rows: &mut [f32]) {
+        let (size, knots) = (rows.len() / times.len(), self.knots(gap.segment));
         let own: Vec<f64> = knots.iter().map(|&row| times[row as usize]).collect();
         let mut state = vec![0.0_f64; size];
         for row in gap.row + 1..gap.row + gap.parts {
@@ -139,7 +168,7 @@ impl Gaps {
         }
     }
 
-    /// Returns the weight of an error at each row of some trajectories, `width` for each, from the weights without filled states (empty: equal
+    /// Returns the weight of an error at each row of some segments, `width` for each, from the weights without filled states (empty: equal
     /// ones). A path in a wide gap is mostly the network's own solution, so a sample there has less information: its weight is the
     /// inverse of the gap's number of parts. The squares have a mean of 1 over time.
     pub(in crate::train) fn weights(
@@ -150,10 +179,10 @@ impl Gaps {
     ) -> Vec<f32> {
         let mut weights = Vec::with_capacity(times.len());
         let (mut sum, mut duration) = (0.0, 0.0);
-        for &trajectory in chosen {
-            let times = &times[weights.len()..][..self.rows_of(trajectory)];
+        for &segment in chosen {
+            let times = &times[weights.len()..][..self.rows_of(segment)];
             let mut inverse = 0.0;
-            for pair in self.knots(trajectory).windows(2) {
+            for pair in self.knots(segment).windows(2) {
                 let before = std::mem::replace(&mut inverse, 1.0 / f64::from(pair[1] - pair[0]));
                 let at_knot = if pair[0] == 0 { inverse } else { 0.5 * (before + inverse) };
                 weights.push(at_knot);
@@ -170,17 +199,16 @@ impl Gaps {
         weights.into_iter().enumerate().flat_map(|row| (0..width).map(move |j| scaled(row, j))).collect()
     }
 
-    /// Returns the number of rows of that many longest trajectories.
+    /// Returns the number of rows of that many longest segments.
     pub(super) fn rows_of_longest(&self, count: usize) -> usize {
-        let mut rows: Vec<usize> =
-            (0..self.trajectories()).map(|trajectory| self.rows_of(trajectory)).collect();
+        let mut rows: Vec<usize> = (0..self.len()).map(|segment| self.rows_of(segment)).collect();
         rows.sort_unstable_by(|one, other| other.cmp(one));
         rows.iter().take(count).sum()
     }
 
     /// Calls `value` with the snapshot before each row and the share of the interval after it.
-    fn along<T>(&self, trajectory: usize, count: usize, value: impl Fn(usize, f64) -> T) -> Vec<T> {
-        let knots = &self.knots[trajectory];
+    fn along<T>(&self, segment: usize, count: usize, value: impl Fn(usize, f64) -> T) -> Vec<T> {
+        let knots = self.knots(segment);
         let between = |knot: usize| {
             let parts = if knot + 1 < count { knots[knot + 1] - knots[knot] } else { 1 };
             (0..parts).map(move |part| (knot, f64::from(part) / f64::from(parts)))
@@ -204,7 +232,7 @@ mod tests {
         /// Checks that snapshots keep their times and values, and that no interval is longer than the spacing.
         #[test]
         fn filled_rows_lie_between_snapshots(
-            lengths in prop::collection::vec(prop::collection::vec(0.01..3.0_f64, 1..6), 1..5),
+            lengths in prop::collection::vec(prop::collection::vec(0.01..3.0_f64, 1..20), 1..5),
             spacing in 0.05..2.0_f64,
         ) {
             let all: Vec<Vec<f64>> = lengths.iter().map(|gaps| {
@@ -214,41 +242,49 @@ mod tests {
             }).collect();
             let gaps = Gaps::within(all.iter().cloned(), spacing);
             let (path, mut times) = (Path { spline: cfo_numerics::Spline::Linear, stencil: 2 }, Vec::new());
-            for (trajectory, own) in all.iter().enumerate() {
-                let found = gaps.times(trajectory, own);
-                prop_assert_eq!(found.len(), gaps.rows_of(trajectory));
+            let mut next = (0, 0);
+            for segment in 0..gaps.len() {
+                let Segment { trajectory, snapshots, .. } = gaps.segment(segment).clone();
+                // Segments are contiguous.
+                prop_assert_eq!((trajectory, snapshots.start), next);
+                let is_last = snapshots.end == all[trajectory].len();
+                next = if is_last { (trajectory + 1, 0) } else { (trajectory, snapshots.end - 1) };
+                let own = &all[trajectory][snapshots];
+                let found = gaps.times(segment, own);
+                prop_assert_eq!(found.len(), gaps.rows_of(segment));
                 prop_assert!(found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] < spacing * (1.0 + 1e-5)));
                 // A function that is linear in time.
                 let at = |time: f64| [time as f32, 1.0 - 2.0 * time as f32];
                 let snapshots: Vec<f32> = own.iter().flat_map(|&time| at(time)).collect();
-                let spread = gaps.spread(trajectory, &snapshots, 2);
+                let spread = gaps.spread(segment, &snapshots, 2);
                 let mut rows = vec![f32::NAN; 2 * found.len()];
-                for (&row, (own, snapshot)) in gaps.knots(trajectory).iter().zip(own.iter().zip(snapshots.chunks(2))) {
+                for (&row, (own, snapshot)) in gaps.knots(segment).iter().zip(own.iter().zip(snapshots.chunks(2))) {
                     prop_assert_eq!(found[row as usize], *own);
                     rows[2 * row as usize..][..2].copy_from_slice(snapshot);
                 }
-                let filled = gaps.of_trajectories(&[trajectory]);
+                let filled = gaps.of_segments(&[segment]);
                 filled.iter().for_each(|&gap| gaps.write_path(path, gap, &found, &mut rows));
                 for (row, &time) in found.iter().enumerate() {
                     for (i, expected) in at(time).into_iter().enumerate() {
-                        // Values of up to 32 in single precision.
+                        // Values of up to 128 in single precision.
                         prop_assert!((spread[2 * row + i] - expected).abs() < 1e-4);
                         prop_assert!((rows[2 * row + i] - expected).abs() < 1e-4);
                     }
                 }
                 times.extend(found);
             }
+            prop_assert_eq!(next, (all.len(), 0));
             check_weights(&gaps, &times);
         }
     }
 
     /// Checks that the square of a weight is the inverse of the gap's parts, with a mean of 1 over time.
     fn check_weights(gaps: &Gaps, times: &[f64]) {
-        let chosen: Vec<usize> = (0..gaps.trajectories()).collect();
+        let chosen: Vec<usize> = (0..gaps.len()).collect();
         let weights = gaps.weights(&chosen, times, (&[], 1));
         let (mut first, mut sum, mut duration, mut inside) = (0, 0.0, 0.0, Vec::new());
-        for &trajectory in &chosen {
-            for pair in gaps.knots(trajectory).windows(2) {
+        for &segment in &chosen {
+            for pair in gaps.knots(segment).windows(2) {
                 let [before, after] = [pair[0], pair[1]].map(|row| first + row as usize);
                 let length = times[after] - times[before];
                 (sum, duration) = (sum + length / (after - before) as f64, duration + length);
@@ -256,7 +292,7 @@ mod tests {
                     inside.push((after - before, f64::from(weights[row]).powi(2)));
                 }
             }
-            first += gaps.rows_of(trajectory);
+            first += gaps.rows_of(segment);
         }
         for (parts, square) in inside {
             let expected = duration / sum / parts as f64;

@@ -2,9 +2,9 @@
 //! the one after. The spline then passes through snapshots and filled states.
 
 mod filled;
+mod gap_path;
 mod gaps;
 mod solver;
-mod way;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,12 +21,13 @@ use super::witness::Witness;
 use crate::error::Result;
 use crate::predict::rollout::Watch;
 use crate::ranks;
-use crate::recipe::RefineMode;
+use crate::recipe::{Recipe, RefineConfig, RefineMode};
 use crate::trajectories::Trajectories;
 use filled::{Filled, Snapshots};
+use gap_path::Difference;
 pub(crate) use gaps::Gaps;
+pub(super) use gaps::Segment;
 use solver::GapSolver;
-use way::Difference;
 
 /// Prefix of the copies of the weights that filled the gaps, among the optimiser's tensors. A resumed run fills the gaps with them again.
 const COPIES: &str = "refine/";
@@ -36,7 +37,7 @@ const MISSES: &str = "refine.misses";
 const FALLING: f32 = 0.95;
 /// Number of rounds whose misses do not fall after which no more are made.
 const PATIENCE: usize = 2;
-/// Number of rows in a step of the solver for which the number of trajectories is planned.
+/// Number of rows in a step of the solver for which the number of segments is planned.
 const PLANNED: usize = 2;
 /// Cost of all rounds, as a share of the cost of all training steps.
 const COST: f64 = 0.6;
@@ -44,17 +45,19 @@ const COST: f64 = 0.6;
 const EVALUATIONS: f64 = 2.0;
 /// Evaluations in a step of the solver.
 const STAGES: f64 = 4.0;
-/// Random stream of the order in which trajectories are chosen.
+/// Random stream of the order in which segments are chosen.
 const ORDER: u32 = 6;
-/// Number of trajectories on which the length of steps is tried.
-const TRIED: usize = 2;
+/// Smallest number of segments of a round, if there are as many; if fewer are affordable, there are fewer rounds.
+const LEAST: usize = 32;
+/// Number of gaps on which the length of steps is tried.
+const TRIED: usize = 32;
 /// Largest error of a step, relative to the miss and in deviations.
 const STEP_ERROR: [f64; 2] = [0.1, 2e-3];
 /// Largest number of filled states in a step.
 const LONGEST: usize = 4;
 
-/// The rounds of `[refine]` in a phase. Each round chooses some trajectories and fills their gaps; the training steps after it use them
-/// alone. Filling all trajectories in each round would cost more than the training.
+/// The rounds of `[refine]` in a phase. Each round chooses some segments of trajectories and fills their gaps; the training steps after it
+/// use them alone. Filling all gaps in each round would cost more than the training.
 pub(super) struct Rounds<'a> {
     /// The steps before which gaps are filled, in order.
     starts: Vec<u32>,
@@ -68,7 +71,7 @@ pub(super) struct Rounds<'a> {
 
 /// A round that was made.
 pub(super) struct Refined {
-    /// The training step for the chosen trajectories, if it had to be compiled.
+    /// The training step for the chosen segments, if it had to be compiled.
     pub program: Option<CompiledStep>,
     /// The step before the round.
     pub start: u32,
@@ -84,10 +87,13 @@ impl<'a> Rounds<'a> {
         interrupt: Option<&'a AtomicBool>,
     ) -> Result<Self> {
         let recipe = &phase.method.recipe;
-        let starts = if phase.is_later() { Vec::new() } else { recipe.refine.steps(phase.end) };
-        let gaps = (!starts.is_empty()).then(|| Gaps::of(recipe, set, &phase.selections)).transpose()?;
+        let is_on = recipe.refine.rounds > 0 && !phase.is_later();
+        let gaps = is_on.then(|| Gaps::of(recipe, set, &phase.selections)).transpose()?;
         let gaps = gaps.filter(|gaps| gaps.parts() > 0);
-        let refiner = gaps.map(|gaps| Refiner::new(step, set, gaps, interrupt)).transpose()?;
+        let (rounds, slots) = gaps.as_ref().map_or((0, 0), |gaps| affordable(recipe, gaps));
+        let starts =
+            if rounds > 0 { RefineConfig { rounds, ..recipe.refine }.steps(phase.end) } else { Vec::new() };
+        let refiner = gaps.map(|gaps| Refiner::new(step, set, gaps, slots, interrupt)).transpose()?;
         Ok(Self { starts, end: phase.end, refiner, is_filled: false, is_over: false })
     }
 
@@ -126,6 +132,16 @@ impl<'a> Rounds<'a> {
     }
 }
 
+/// Returns the number of rounds and of segments in each, so that all rounds cost a share of the training.
+fn affordable(recipe: &Recipe, gaps: &Gaps) -> (u32, usize) {
+    let affordable = COST * EVALUATIONS * f64::from(recipe.train.steps) * recipe.train.batch as f64;
+    let whole = 2.0 * STAGES / PLANNED as f64 * gaps.parts() as f64;
+    let segments = affordable / whole * gaps.len() as f64;
+    let (rounds, least) = (f64::from(recipe.refine.rounds), LEAST.min(gaps.len()) as f64);
+    let rounds = rounds.min((segments / least).ceil()).max(1.0);
+    (rounds as u32, ((segments / rounds) as usize).clamp(1, gaps.len()))
+}
+
 /// Fills the gaps of training data.
 struct Refiner<'a> {
     set: &'a Trajectories,
@@ -133,9 +149,9 @@ struct Refiner<'a> {
     gaps: Gaps,
     /// All trajectories, without filled states.
     snapshots: TrainingData,
-    /// The order in which trajectories are chosen.
+    /// The order in which segments are chosen.
     order: Vec<usize>,
-    /// Number of trajectories of a round.
+    /// Number of segments of a round.
     slots: usize,
     solver: GapSolver<'a>,
 }
@@ -145,6 +161,7 @@ impl<'a> Refiner<'a> {
         step: &TrainingStep,
         set: &'a Trajectories,
         gaps: Gaps,
+        slots: usize,
         interrupt: Option<&'a AtomicBool>,
     ) -> Result<Self> {
         let (model, device) = (&step.model, Device::of(&step.memory)?);
@@ -153,15 +170,11 @@ impl<'a> Refiner<'a> {
         let watch = interrupt.map_or_else(Watch::default, |flag| Watch::default().with_interrupt(flag));
         let seed = model.recipe.train.seed;
         let key = [seed as u32, (seed >> 32) as u32];
-        let mut order: Vec<usize> = (0..gaps.trajectories()).collect();
-        order.sort_by_key(|&trajectory| philox4x32([trajectory as u32, 0, ORDER, 0], key));
+        let mut order: Vec<usize> = (0..gaps.len()).collect();
+        order.sort_by_key(|&segment| philox4x32([segment as u32, 0, ORDER, 0], key));
         let solver = GapSolver { model: Arc::clone(model), memory, watch, rollout: None };
-        let (recipe, count) = (&model.recipe, order.len());
-        let affordable = COST * EVALUATIONS * f64::from(recipe.train.steps) * recipe.train.batch as f64;
-        let round = 2.0 * STAGES / PLANNED as f64 * gaps.parts() as f64;
-        let share = affordable / f64::from(recipe.refine.rounds) / round;
-        let slots = ((share * count as f64) as usize).clamp(1, count);
-        Ok(Self { set, mode: recipe.refine.mode, gaps, snapshots: step.data.clone(), order, slots, solver })
+        let mode = model.recipe.refine.mode;
+        Ok(Self { set, mode, gaps, snapshots: step.data.clone(), order, slots, solver })
     }
 
     /// Returns the misses of the rounds so far.
@@ -170,7 +183,7 @@ impl<'a> Refiner<'a> {
         ranks::from_first(known.into_iter().take_while(|&miss| miss > 0.0).collect())
     }
 
-    /// Returns whether misses no longer fall. Rounds of other trajectories go on, because training uses the latest round alone.
+    /// Returns whether misses no longer fall. Rounds of other segments go on, because training uses the latest round alone.
     fn is_over(&self, misses: &[f32]) -> bool {
         let before = misses.len().saturating_sub(PATIENCE);
         let least = misses[..before].iter().copied().fold(f32::INFINITY, f32::min);
@@ -213,10 +226,11 @@ impl<'a> Refiner<'a> {
         Ok(())
     }
 
-    /// Returns the largest number of rows in a step of the solver whose error is small, by trial on a few trajectories.
+    /// Returns the largest number of rows in a step of the solver whose error is small, by trial on a few gaps.
     fn rows_of_step(&mut self) -> Result<usize> {
         let of = Snapshots { data: &self.snapshots, set: self.set, gaps: &self.gaps };
-        let tried = Filled::new(of, &self.order[..self.order.len().min(TRIED)], 0, &self.solver.model)?;
+        let mut tried = Filled::new(of, &self.order[..self.order.len().min(TRIED)], 0, &self.solver.model)?;
+        tried.keep_middle(TRIED);
         let tasks = tried.tasks(of, &[false]);
         let fine = self.solver.solve(&tasks, 1)?;
         let tolerance = (STEP_ERROR[0] * tried.missed(&fine)).min(STEP_ERROR[1]);
@@ -250,10 +264,10 @@ impl<'a> Refiner<'a> {
         }
     }
 
-    /// Chooses the trajectories of a round and fills their gaps. Returns them with the states of their rows, and the miss.
+    /// Chooses the segments of a round and fills their gaps. Returns them with the states of their rows, and the miss.
     fn fill(&mut self, round: usize) -> Result<(TrainingData, Vec<f32>, f64)> {
         let (count, rows) = (self.order.len(), self.rows_of_step()?);
-        // Shorter steps than planned are paid for by fewer trajectories.
+        // Shorter steps than planned are paid for by fewer segments.
         let distinct = (self.slots * rows.min(PLANNED) / PLANNED).max(1);
         let places = (0..self.slots).map(|slot| round * self.slots + slot % distinct);
         let chosen: Vec<usize> = places.map(|place| self.order[place % count]).take(distinct).collect();

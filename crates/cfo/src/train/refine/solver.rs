@@ -15,7 +15,7 @@ use crate::recipe::Budget;
 /// Distance from the range of the training data, in widths of the range, beyond which a solution is not used.
 const REACH: f32 = 1.0;
 /// Number of solutions that are computed together on the CPU.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 32;
 
 /// A solution to compute, in the network's units.
 #[derive(Clone, Debug)]

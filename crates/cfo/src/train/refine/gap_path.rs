@@ -15,7 +15,7 @@ pub(super) struct Solutions {
 
 /// How a gap is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum GapPath {
     Blend,
     Forward,
     Backward,
@@ -69,7 +69,7 @@ impl Solutions {
     }
 }
 
-impl Way {
+impl GapPath {
     /// Returns how a gap is filled; `None` if no solution is usable. To first order, the velocity of a filled path differs from the network's by
     /// the miss over the length of the gap: that of the solution that is corrected, or of both if they are blended. So the solution with the
     /// clearly smaller miss is used alone.
@@ -123,7 +123,7 @@ mod tests {
         fn a_constant_error_of_the_field_is_removed(
             truth in prop::collection::vec(-1.0..1.0_f32, 6..30),
             error in -1.0..1.0_f32,
-            way in prop::sample::select(vec![Way::Blend, Way::Forward, Way::Backward]),
+            way in prop::sample::select(vec![GapPath::Blend, GapPath::Forward, GapPath::Backward]),
         ) {
             let size = 2;
             let rows = &truth[..truth.len() / size * size];
@@ -153,16 +153,16 @@ mod tests {
         let way = |mode, ahead: Option<f32>, behind: Option<f32>| {
             let forward = ahead.map(|miss| vec![0.5, 1.0 + miss]);
             let solutions = Solutions { forward, backward: behind.map(|miss| vec![miss, 0.5]) };
-            Way::of(mode, &solutions, &rows, 1)
+            GapPath::of(mode, &solutions, &rows, 1)
         };
         for mode in [RefineMode::Auto, RefineMode::Blend] {
-            assert_eq!(way(mode, Some(0.1), Some(0.15)), Some(Way::Blend));
-            assert_eq!(way(mode, Some(0.1), None), Some(Way::Forward));
-            assert_eq!(way(mode, None, Some(0.1)), Some(Way::Backward));
+            assert_eq!(way(mode, Some(0.1), Some(0.15)), Some(GapPath::Blend));
+            assert_eq!(way(mode, Some(0.1), None), Some(GapPath::Forward));
+            assert_eq!(way(mode, None, Some(0.1)), Some(GapPath::Backward));
             assert_eq!(way(mode, None, None), None);
         }
-        assert_eq!(way(RefineMode::Auto, Some(0.1), Some(0.3)), Some(Way::Forward));
-        assert_eq!(way(RefineMode::Auto, Some(0.3), Some(0.1)), Some(Way::Backward));
-        assert_eq!(way(RefineMode::Blend, Some(0.3), Some(0.1)), Some(Way::Blend));
+        assert_eq!(way(RefineMode::Auto, Some(0.1), Some(0.3)), Some(GapPath::Forward));
+        assert_eq!(way(RefineMode::Auto, Some(0.3), Some(0.1)), Some(GapPath::Backward));
+        assert_eq!(way(RefineMode::Blend, Some(0.3), Some(0.1)), Some(GapPath::Blend));
     }
 }
