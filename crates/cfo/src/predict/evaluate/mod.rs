@@ -2,6 +2,7 @@
 
 mod comparison;
 mod joined;
+mod time_bins;
 
 use std::borrow::Cow;
 use std::sync::mpsc;
