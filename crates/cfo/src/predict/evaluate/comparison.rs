@@ -138,6 +138,7 @@ impl<'a> Comparison<'a> {
             diverged: self.diverged,
             excursions: self.excursions,
             worst: self.worst,
+            miss: None,
             strangers: Vec::new(),
         }
     }
