@@ -169,12 +169,13 @@ class Model:
             nfe: As for `predict`.
             rtol: As for `predict`.
             atol: As for `predict`.
-            metrics: Whether to compute the metrics of PDEBench and others.
+            metrics: Whether to compute the metrics of PDEBench and others, and the miss.
 
         Returns:
-            The document that `cfo evaluate --json` prints, without file names: `relative_l2`, `per_time`, `channels`, `metrics`, `evaluations`,
-            `diverged`, `warnings` and others (docs/reference/json.md). A trajectory that diverges is `None` in
-            `relative_l2["per_trajectory"]` and is listed in `diverged`.
+            The document that `cfo evaluate --json` prints, without file names: `relative_l2`, `per_time`, `channels`, `metrics`, `miss`,
+            `evaluations`, `diverged`, `warnings` and others (docs/reference/json.md). A trajectory that diverges is `None` in
+            `relative_l2["per_trajectory"]` and is listed in `diverged`. `miss` is by how much solutions from each snapshot over one interval
+            miss the next snapshot, in standard deviations; models that generate whole trajectories have none.
 
         Raises:
             ValueError: If `data` does not fit the model, or the options of the solver contradict each other.

@@ -90,7 +90,7 @@ def test_evaluation_and_prediction_are_those_of_the_command(tmp_path, run, loren
             run("evaluate", folder, "--data", file, "--solver", name, *words, "--checkpoint", "latest", "--device", "cpu", "--json").stdout
         )
         ours = model.evaluate(cfo.read(file).test, solver=name, **solver)
-        for key in ("relative_l2", "per_time", "evaluations", "metrics", "diverged", "solver", "precision", "trajectories"):
+        for key in ("relative_l2", "per_time", "evaluations", "metrics", "miss", "diverged", "solver", "precision", "trajectories"):
             assert ours[key] == theirs[key], key
         # Steps that nobody chose are tried at half their length.
         assert ours.get("shorter_steps") == theirs.get("shorter_steps") and ("shorter_steps" in ours) == (name == "rk4")

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use cfo::data::Description;
-use cfo::evaluate::{ChannelReport, Metrics};
+use cfo::evaluate::{ChannelReport, Metrics, Miss};
 use cfo::{CfoError, Model, Report, Run, ShorterSteps, Trained, Trajectories, Watch, write_evaluation};
 use serde::Serialize;
 
@@ -93,7 +93,8 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
     // Rank 0 counts its own share of the rollouts of all ranks.
     let ranks = cfo::ranks::world().map_or(1, |ranks| ranks.size() as u64);
-    let mut progress = TerminalProgress::new("evaluating", part.frames().sum::<usize>() as u64 / ranks);
+    let snapshots = cfo::evaluate::snapshots(trained.model(), part) as u64;
+    let mut progress = TerminalProgress::new("evaluating", snapshots / ranks);
     let watch = Watch::default()
         .with_interrupt(interrupt::flag()?)
         .with_observer(|snapshots| progress.advance_by(snapshots as u64));
@@ -231,6 +232,10 @@ fn table(document: &EvaluationDocument) -> TextTable {
     push_channels(&mut push, &report.channels);
     if let Some(metrics) = &report.metrics {
         push_metrics(&mut push, metrics);
+    }
+    if let Some(Miss { mean, .. }) = &report.miss {
+        let of = "of the standard deviation: forward solutions over one interval against the next snapshot";
+        push("miss", scientific(*mean), of);
     }
     push(
         "evaluations",

@@ -248,6 +248,7 @@ fn ranks_evaluate_and_report_together() {
         same_but_for_rounding("relative_l2", &together["relative_l2"], &alone["relative_l2"]);
         same_but_for_rounding("per_time", &together["per_time"], &alone["per_time"]);
         same_but_for_rounding("metrics", &together["metrics"], &alone["metrics"]);
+        same_but_for_rounding("miss", &together["miss"], &alone["miss"]);
         let figures = |run: &str| std::fs::read_dir(folder.path(run)).unwrap().count();
         assert_eq!(figures(mpi.name), figures("alone"));
         let devices = mpi.cfo(&folder, 2, "devices --json").done().json();

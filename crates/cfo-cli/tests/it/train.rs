@@ -40,6 +40,9 @@ fn trained_evaluated_and_predicted() {
     for key in ["rmse", "nrmse", "crmse", "max", "valid_time"] {
         assert!(found["metrics"][key].as_f64().unwrap() > 0.0, "{key}");
     }
+    assert!(found["miss"]["mean"].as_f64().unwrap() > 0.0, "{}", found["miss"]);
+    assert_eq!(found["miss"]["channels"].as_array().unwrap().len(), 3);
+    assert_eq!(found["miss"]["per_time"].as_array().unwrap().len(), 40);
     for name in ["report.json", "report.md", "error-over-time.png", "worst-trajectory.svg"] {
         assert!(folder.path("run/evaluation").join(name).exists(), "{name}");
     }

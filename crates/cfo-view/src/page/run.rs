@@ -114,6 +114,7 @@ fn read_evaluation(part: &mut RunPart, report: &Value) {
     for (key, name) in [("rmse", "RMSE"), ("nrmse", "nRMSE"), ("max", "largest error"), ("vrmse", "VRMSE")] {
         push(name, number(&report["metrics"][key]));
     }
+    push("miss over one interval", number(&report["miss"]["mean"]));
     push("valid time", report["metrics"]["valid_time"].as_f64().map(|time| format!("{time:.3}")));
     push(
         "milliseconds per trajectory",

@@ -8,6 +8,7 @@ mod latent;
 mod layers;
 mod learning;
 mod library;
+mod miss;
 mod names;
 mod neural_ode;
 mod ranks;

@@ -5,6 +5,7 @@ use cfo_numerics::metric::{Summary, relative_l2, relative_l2_per_time};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::time_bins::TimeBins;
 use super::{RelativeL2, Report, TimeError, Worst, first_frame};
 use crate::model::Model;
 use crate::predict::metrics::Sums;
@@ -137,6 +138,7 @@ impl<'a> Comparison<'a> {
             diverged: self.diverged,
             excursions: self.excursions,
             worst: self.worst,
+            miss: None,
             strangers: Vec::new(),
         }
     }
@@ -145,21 +147,11 @@ impl<'a> Comparison<'a> {
 /// Returns means over the snapshots at each time.
 fn per_time(judged: &[Judged]) -> Vec<TimeError> {
     let arrived = || judged.iter().filter(|one| !one.course.is_empty());
-    let Some(longest) = arrived().map(|one| &one.times).max_by_key(|times| times.len()) else {
-        return Vec::new();
-    };
-    let ends = arrived().flat_map(|one| [one.times[0], one.times[one.times.len() - 1]]);
-    let [start, end] =
-        ends.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], t| [low.min(t), high.max(t)]);
-    let span = end - start;
-    let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * span;
-    let shared = arrived().all(|one| one.times.iter().zip(longest).all(near));
-    let count = longest.len();
-    let mut bins: Vec<Vec<(f64, f64)>> = vec![Vec::new(); count];
+    let Some(spans) = TimeBins::of(arrived().map(|one| &one.times[..])) else { return Vec::new() };
+    let mut bins: Vec<Vec<(f64, f64)>> = vec![Vec::new(); spans.count()];
     for one in arrived() {
         for (frame, (&time, &error)) in one.times.iter().zip(&one.course).enumerate() {
-            let share = ((time - start) / span * count as f64) as usize;
-            bins[if shared { frame } else { share.min(count - 1) }].push((time, error));
+            bins[spans.bin(frame, time)].push((time, error));
         }
     }
     let filled = bins.iter().filter(|bin| !bin.is_empty());

@@ -2,6 +2,8 @@
 
 mod comparison;
 mod joined;
+mod miss;
+mod time_bins;
 
 use std::borrow::Cow;
 use std::sync::mpsc;
@@ -20,6 +22,8 @@ use crate::predict::rollout::{Budget, Excursion, Request, Rollout, RolloutDiverg
 use crate::ranks;
 use crate::trajectories::Part;
 use comparison::Comparison;
+use miss::Misses;
+pub use miss::{Miss, TimeMiss};
 
 /// Largest number of trajectories in a rollout batch.
 const MOST: usize = 500;
@@ -76,6 +80,9 @@ pub struct Report {
     /// Errors of each channel relative to its standard deviation, if metrics were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<ChannelReport>,
+    /// By how much solutions over one interval miss the next snapshot, if metrics were requested. `None` for models of whole trajectories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss: Option<Miss>,
     /// The trajectories that diverged, with their index; not part of the written report.
     #[serde(skip)]
     pub diverged: Vec<RolloutDivergence>,
@@ -132,12 +139,17 @@ pub(crate) fn first_frame(model: &Model) -> usize {
     usize::from(model.recipe.data.drop_first)
 }
 
+/// Returns the number of snapshots that an evaluation of a part with metrics computes, for its progress.
+pub fn snapshots(model: &Model, part: &Part<'_>) -> usize {
+    part.frames().sum::<usize>() + miss::intervals(model, part)
+}
+
 /// Settings of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluator<'a> {
     /// Largest number of values of true snapshots in memory; predictions need as much again.
     pub(crate) held: usize,
-    /// Whether the report has PDEBench's metrics and others.
+    /// Whether the report has PDEBench's metrics and others, and the miss.
     pub(crate) metrics: bool,
     /// Progress and interruption.
     pub(crate) watch: Watch<'a>,
@@ -166,6 +178,7 @@ impl Evaluator<'_> {
         // Full batches, except for the last one.
         let portion = (portion / batch * batch).max(batch);
         let mut comparison = Comparison::new(model, self.metrics);
+        let mut misses = self.metrics.then(|| Misses::new(model, part)).flatten();
         let mut strangers = Vec::new();
         let compared = each_read(&part.own(), portion, &alignment, |read| {
             let strange =
@@ -175,11 +188,15 @@ impl Evaluator<'_> {
             let started = Instant::now();
             let found = rollout.predict_each(memory, &request, budget, &self.watch)?;
             comparison.add(read, &found, started.elapsed().as_secs_f64());
-            Ok(())
+            drop((request, found));
+            misses
+                .as_mut()
+                .map_or(Ok(()), |misses| misses.add((&mut *rollout, &mut *memory), budget, read, &self.watch))
         });
         settle(compared)?;
         if ranks::job().is_some() {
             comparison.join(&mut strangers)?;
+            misses.as_mut().map_or(Ok(()), Misses::join)?;
             // The rank that plots the worst trajectory repeats its rollout if another rank has it.
             let worst = comparison.worst_elsewhere().filter(|_| self.metrics && ranks::is_first());
             let numbers = part.numbers().enumerate();
@@ -191,7 +208,7 @@ impl Evaluator<'_> {
                 Ok(())
             })?;
         }
-        Ok(Report { strangers, ..comparison.report() })
+        Ok(Report { strangers, miss: misses.and_then(Misses::report), ..comparison.report() })
     }
 }
 

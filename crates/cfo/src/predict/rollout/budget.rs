@@ -34,16 +34,31 @@ impl Rollout {
 
     /// Returns equal steps for each trajectory, with its share of the evaluations of a horizon.
     fn cuts_per_horizon(&self, nfe: usize, part: &RolloutBatch<'_, '_>) -> Result<Vec<Cut>> {
+        let cut = |(start, times): (&f64, &Arc<[f64]>)| {
+            let way = times.last().map_or(0.0, |last| (last - start).abs());
+            Ok(Cut::Equal(self.share(nfe, way)?))
+        };
+        part.start.iter().zip(&part.times).map(cut).collect()
+    }
+
+    /// Returns the number of equal steps over a way in the network's units of time, or `None` if the budget does not set it.
+    pub(crate) fn equal_steps(&self, budget: Budget, way: f64) -> Result<Option<usize>> {
+        Ok(match budget {
+            _ if self.motion == MotionKind::Step => None,
+            Budget::Steps(steps) => Some(steps.max(1)),
+            Budget::Evaluations(nfe) => Some(self.steps(nfe)?),
+            Budget::EvaluationsPerHorizon(nfe) => Some(self.share(nfe, way)?),
+            _ => None,
+        })
+    }
+
+    /// Returns the number of steps over a way that its share of the evaluations of a horizon allows.
+    fn share(&self, nfe: usize, way: f64) -> Result<usize> {
         // Whether any step is affordable does not depend on the trajectory.
         self.steps(nfe)?;
         let least = self.evaluations_per_step() + self.evaluations_once();
-        let horizon = self.model.scaling.horizon();
-        let cut = |(start, times): (&f64, &Arc<[f64]>)| {
-            let way = times.last().map_or(0.0, |last| (last - start).abs());
-            let share = (nfe as f64 * way / horizon).round() as usize;
-            Ok(Cut::Equal(self.steps(share.max(least))?))
-        };
-        part.start.iter().zip(&part.times).map(cut).collect()
+        let share = (nfe as f64 * way / self.model.scaling.horizon()).round() as usize;
+        self.steps(share.max(least))
     }
 
     /// Returns the number of steps that a number of evaluations allows.
