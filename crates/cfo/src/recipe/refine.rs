@@ -12,13 +12,14 @@ use crate::objective::ObjectiveConfig;
 /// Refined paths. Where snapshots are far apart, a spline has wrong velocities. With `rounds` above 0, training fills wide intervals
 /// between snapshots several times with states that the network itself computes from the snapshots at both ends. The spline then passes
 /// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver. All rounds together cost about
-/// half as much as the training steps: each fills as many trajectories as that allows, and training uses these until the next round.
-/// Samples in an interval weigh less the more states it has. `path.trust` holds until the first round.
+/// half as much as the training steps: each fills as many segments of trajectories as that allows, and training uses these until the next
+/// round. Samples in an interval weigh less the more states it has. As long as the spline is more accurate than the network, nothing is
+/// filled. `path.trust` holds until gaps are filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RefineConfig {
-    /// Number of rounds, at equal distances over the first four fifths of `train.steps`; 0 for none. If each round fills all trajectories,
-    /// rounds end when the miss no longer falls.
+    /// Number of rounds, at equal distances over the first four fifths of `train.steps`; 0 for none. There are fewer if each could fill only
+    /// few segments. If each round fills all of them, rounds end when the miss no longer falls.
     pub rounds: u32,
     /// How solutions from both ends of an interval are joined. `blend`: the mean of the forward and the backward solution, each with more
     /// weight near its start; for waves and oscillations. `forward`: the forward solution with a linear correction that meets the next

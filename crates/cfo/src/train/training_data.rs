@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::gradients::Gradients;
 use super::phase::Phase;
-use super::refine::{Gaps, Segment};
+use super::refine::{Gaps, SnapshotSegment};
 use super::{Share, draw};
 use crate::error::Result;
 use crate::measure::selection::{Selection, read_means};
@@ -182,7 +182,7 @@ impl TrainingData {
         let mut values = vec![0.0; capacity * size];
         let mut snapshots = Vec::new();
         for &segment in chosen {
-            let Segment { trajectory, snapshots: own, .. } = gaps.segment(segment);
+            let SnapshotSegment { trajectory, snapshots: own, .. } = gaps.segment(segment);
             let (trajectory, before) = (*trajectory, self.range_of(*trajectory).start);
             let (own, first) = (before + own.start..before + own.end, data.times.len());
             snapshots.resize(own.len() * size, 0.0);

@@ -73,15 +73,14 @@ impl Filled {
         missed.root()
     }
 
-    /// Fills the gaps with solutions as [`Filled::tasks`] lists them, or with the path where none is usable. Returns the miss: the difference of
-    /// snapshots and the solutions that lead to them.
+    /// Fills the gaps with solutions as [`Filled::tasks`] lists them, or with the path where none is usable.
     pub fn fill(
         &mut self,
         (mode, ways): (RefineMode, &[bool]),
         found: Vec<Option<Vec<f32>>>,
         (gaps, model): (&Gaps, &Model),
-    ) -> Difference {
-        let (mut found, mut missed) = (found.into_iter(), Difference::default());
+    ) -> Outcome {
+        let (mut found, mut outcome) = (found.into_iter(), Outcome::default());
         for gap in std::mem::take(&mut self.gaps) {
             let mut solutions = Solutions::default();
             for &backward in ways {
@@ -91,21 +90,26 @@ impl Filled {
                     false => solutions.forward = states,
                 }
             }
-            missed.add(solutions.miss(self.rows(gap), self.size));
-            let way = GapPath::of(mode, &solutions, self.rows(gap), self.size);
-            match way {
-                Some(way) => {
-                    let states = way.states(&solutions, self.rows(gap), self.size);
-                    let first = self.data.range_of(gap.block).start + gap.row + 1;
-                    self.values[first * self.size..][..states.len()].copy_from_slice(&states);
-                }
-                None => {
-                    let (block, times) = (self.data.range_of(gap.block), self.data.times_of(gap.block));
-                    let rows = &mut self.values[block.start * self.size..block.end * self.size];
-                    gaps.write_path(model.question().path, gap, times, rows);
-                }
-            }
+            outcome.missed.add(solutions.miss(self.rows(gap), self.size));
+            let block = self.data.range_of(gap.block);
+            let all = &self.values[block.start * self.size..block.end * self.size];
+            let path = gaps.path_states(model.question().path, gap, self.data.times_of(gap.block), all);
+            let joined = GapPath::of(mode, &solutions, self.rows(gap), self.size);
+            let states =
+                joined.map_or_else(|| path.clone(), |way| way.states(&solutions, self.rows(gap), self.size));
+            outcome.moved.add(Some((&states, &path)));
+            let first = block.start + gap.row + 1;
+            self.values[first * self.size..][..states.len()].copy_from_slice(&states);
         }
-        missed
+        outcome
     }
+}
+
+/// What filling gaps has changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// The differences of snapshots and the solutions that lead to them.
+    pub missed: Difference,
+    /// The differences of filled states and the path through the snapshots alone.
+    pub moved: Difference,
 }

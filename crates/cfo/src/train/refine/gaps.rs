@@ -34,7 +34,7 @@ pub(super) struct WideGap {
 
 /// Consecutive snapshots of a trajectory. Short segments of many trajectories have more information than few whole trajectories.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::train) struct Segment {
+pub(in crate::train) struct SnapshotSegment {
     /// Number of the trajectory.
     pub trajectory: usize,
     /// The snapshots. Those at the ends belong to the neighbouring segments, too.
@@ -46,7 +46,7 @@ pub(in crate::train) struct Segment {
 /// The rows of a training set with filled gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Gaps {
-    segments: Vec<Segment>,
+    segments: Vec<SnapshotSegment>,
     /// Longest interval after filling, in the user's unit of time.
     pub(in crate::train) spacing: f64,
 }
@@ -84,7 +84,7 @@ impl Gaps {
                 let is_whole = rows[last] - rows[first] >= SEGMENT && end - rows[last] >= SEGMENT;
                 if is_whole || last + 1 == rows.len() {
                     let knots = rows[first..=last].iter().map(|row| row - rows[first]).collect();
-                    segments.push(Segment { trajectory, snapshots: first..last + 1, knots });
+                    segments.push(SnapshotSegment { trajectory, snapshots: first..last + 1, knots });
                     first = last;
                 }
             }
@@ -93,7 +93,7 @@ impl Gaps {
     }
 
     /// Returns a segment.
-    pub(in crate::train) fn segment(&self, segment: usize) -> &Segment {
+    pub(in crate::train) fn segment(&self, segment: usize) -> &SnapshotSegment {
         &self.segments[segment]
     }
 
@@ -151,10 +151,11 @@ impl Gaps {
         rows.into_iter().flat_map(|row| (0..width).map(move |j| value(row, j))).collect()
     }
 
-    /// Writes the values of a path through the snapshots at the rows of a gap. `times` and `rows` are those of the segment.
-    pub(super) fn write_path(&self, path: Path, gap: WideGap, times: &[f64], rows: &mut [f32]) {
+    /// Returns the values of a path through the snapshots at the filled rows of a gap. `times` and `rows` are those of the segment.
+    pub(super) fn path_states(&self, path: Path, gap: WideGap, times: &[f64], rows: &[f32]) -> Vec<f32> {
         let (size, knots) = (rows.len() / times.len(), self.knots(gap.segment));
         let own: Vec<f64> = knots.iter().map(|&row| times[row as usize]).collect();
+        let mut states = Vec::with_capacity((gap.parts - 1) * size);
         let mut state = vec![0.0_f64; size];
         for row in gap.row + 1..gap.row + gap.parts {
             let weights = path.supported(own.len()).weights(&own, times[row]);
@@ -163,9 +164,9 @@ impl Gaps {
                 let values = &rows[knots[other] as usize * size..][..size];
                 state.iter_mut().zip(values).for_each(|(sum, &value)| *sum += weight * f64::from(value));
             }
-            let place = &mut rows[row * size..(row + 1) * size];
-            place.iter_mut().zip(&state).for_each(|(place, &value)| *place = value as f32);
+            states.extend(state.iter().map(|&value| value as f32));
         }
+        states
     }
 
     /// Returns the weight of an error at each row of some segments, `width` for each, from the weights without filled states (empty: equal
@@ -244,7 +245,7 @@ mod tests {
             let (path, mut times) = (Path { spline: cfo_numerics::Spline::Linear, stencil: 2 }, Vec::new());
             let mut next = (0, 0);
             for segment in 0..gaps.len() {
-                let Segment { trajectory, snapshots, .. } = gaps.segment(segment).clone();
+                let SnapshotSegment { trajectory, snapshots, .. } = gaps.segment(segment).clone();
                 // Segments are contiguous.
                 prop_assert_eq!((trajectory, snapshots.start), next);
                 let is_last = snapshots.end == all[trajectory].len();
@@ -263,7 +264,10 @@ mod tests {
                     rows[2 * row as usize..][..2].copy_from_slice(snapshot);
                 }
                 let filled = gaps.of_segments(&[segment]);
-                filled.iter().for_each(|&gap| gaps.write_path(path, gap, &found, &mut rows));
+                for &gap in &filled {
+                    let states = gaps.path_states(path, gap, &found, &rows);
+                    rows[2 * (gap.row + 1)..][..states.len()].copy_from_slice(&states);
+                }
                 for (row, &time) in found.iter().enumerate() {
                     for (i, expected) in at(time).into_iter().enumerate() {
                         // Values of up to 128 in single precision.

@@ -23,10 +23,10 @@ use crate::predict::rollout::Watch;
 use crate::ranks;
 use crate::recipe::{Recipe, RefineConfig, RefineMode};
 use crate::trajectories::Trajectories;
-use filled::{Filled, Snapshots};
+use filled::{Filled, Outcome, Snapshots};
 use gap_path::Difference;
 pub(crate) use gaps::Gaps;
-pub(super) use gaps::Segment;
+pub(super) use gaps::SnapshotSegment;
 use solver::GapSolver;
 
 /// Prefix of the copies of the weights that filled the gaps, among the optimiser's tensors. A resumed run fills the gaps with them again.
@@ -35,6 +35,9 @@ const COPIES: &str = "refine/";
 const MISSES: &str = "refine.misses";
 /// Factor by which a miss must be smaller than all before it to count as falling.
 const FALLING: f32 = 0.95;
+/// Smallest difference of filled states and the spline, relative to the miss, for which filled states are used. If it is smaller, the spline
+/// is more accurate than the network.
+const NEEDED: f64 = 0.5;
 /// Number of rounds whose misses do not fall after which no more are made.
 const PATIENCE: usize = 2;
 /// Number of rows in a step of the solver for which the number of segments is planned.
@@ -109,23 +112,29 @@ impl<'a> Rounds<'a> {
         let mut misses = refiner.misses(&step.memory)?;
         let due = self.starts.iter().filter(|&&start| start <= made).count();
         let is_new = due > misses.len() && !refiner.is_over(&misses);
-        if !is_new && (self.is_filled || misses.is_empty()) {
+        if !is_new && (self.is_filled || !refiner.restore_weights(&mut step.memory)?) {
             return Ok(None);
         }
-        let round = if is_new { due } else { misses.len() } - 1;
-        match is_new {
-            true => refiner.copy_weights(&mut step.memory)?,
-            false => refiner.restore_weights(&mut step.memory)?,
+        if is_new {
+            refiner.take_weights(&step.memory)?;
         }
+        let round = if is_new { due } else { misses.len() } - 1;
         let mut witness = Witness::new(&step.model.recipe, refiner.set, &step.fingerprint);
-        let (data, values, miss) = witness.read(|| refiner.fill(round))?;
-        let is_first = !std::mem::replace(&mut self.is_filled, true);
-        let program = step.refined(data, &values, is_first)?;
+        let (data, values, Outcome { missed, moved }) = witness.read(|| refiner.fill(round))?;
+        let (miss, moved) = (missed.root(), moved.root());
         if is_new {
             misses.resize(due, (miss as f32).max(f32::MIN_POSITIVE));
             let kept: Vec<f32> =
                 (0..self.starts.len()).map(|at| misses.get(at).copied().unwrap_or(0.0)).collect();
             step.memory.insert_as(Role::Optimizer, MISSES, Element::Real, [kept.len()], Data::F32(&kept))?;
+        }
+        let mut program = None;
+        if self.is_filled || !is_new || moved > NEEDED * miss {
+            if is_new {
+                refiner.keep_weights(&mut step.memory)?;
+            }
+            let is_first = !std::mem::replace(&mut self.is_filled, true);
+            program = step.refined(data, &values, is_first)?;
         }
         self.is_over = refiner.is_over(&misses);
         Ok(Some(Refined { program, start: self.starts[round], miss }))
@@ -191,39 +200,47 @@ impl<'a> Refiner<'a> {
         is_complete && misses[before..].iter().all(|&miss| miss > FALLING * least)
     }
 
-    /// Takes the weights of a training, which keeps a copy of them.
-    fn copy_weights(&mut self, memory: &mut Memory) -> Result<()> {
-        let average = !self.solver.model.weight_prefix().is_empty();
-        let role = if average { Role::Average } else { Role::Weight };
-        let names: Vec<String> = memory.names_where(|of| of == role).map(str::to_owned).collect();
-        for name in names {
-            let (kind, values) = (memory.value_type(&name)?.clone(), memory.read(&name)?);
-            let keep = |memory: &mut Memory, role: Role, name: &str| {
-                memory.insert_as(role, name, kind.element, kind.shape.clone(), Data::F32(&values))
-            };
-            keep(&mut self.solver.memory, role, &name)?;
-            keep(memory, Role::Optimizer, &format!("{COPIES}{name}"))?;
+    /// Takes the weights of a training.
+    fn take_weights(&mut self, memory: &Memory) -> Result<()> {
+        for name in self.weights(memory) {
+            let (kind, role, values) =
+                (memory.value_type(&name)?.clone(), memory.role(&name)?, memory.read(&name)?);
+            self.solver.memory.insert_as(role, &name, kind.element, kind.shape, Data::F32(&values))?;
         }
         Ok(())
     }
 
-    /// Takes the weights of the latest round from a training that was resumed.
-    fn restore_weights(&mut self, memory: &mut Memory) -> Result<()> {
+    /// Keeps copies of a training's weights among the optimiser's tensors.
+    fn keep_weights(&self, memory: &mut Memory) -> Result<()> {
+        for name in self.weights(memory) {
+            let (kind, values) = (memory.value_type(&name)?.clone(), memory.read(&name)?);
+            let copy = format!("{COPIES}{name}");
+            memory.insert_as(Role::Optimizer, &copy, kind.element, kind.shape, Data::F32(&values))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the weights that are evaluated.
+    fn weights(&self, memory: &Memory) -> Vec<String> {
+        let is_averaged = !self.solver.model.weight_prefix().is_empty();
+        let role = if is_averaged { Role::Average } else { Role::Weight };
+        memory.names_where(|of| of == role).map(str::to_owned).collect()
+    }
+
+    /// Takes the weights of the latest round from a training that was resumed; returns whether there are any.
+    fn restore_weights(&mut self, memory: &mut Memory) -> Result<bool> {
         let copies =
             memory.names_where(|role| role == Role::Optimizer).filter(|name| name.starts_with(COPIES));
         let names = ranks::from_first(copies.map(str::to_owned).collect::<Vec<_>>())?;
         for copy in &names {
             let name = &copy[COPIES.len()..];
             let (kind, role) = (memory.value_type(name)?.clone(), memory.role(name)?);
-            let values = match ranks::is_first() {
-                true => memory.read(copy)?,
-                false => Vec::new(),
-            };
+            let values = if ranks::is_first() { memory.read(copy)? } else { Vec::new() };
             let values = ranks::share(values);
             memory.insert_as(Role::Optimizer, copy, kind.element, kind.shape.clone(), Data::F32(&values))?;
             self.solver.memory.insert_as(role, name, kind.element, kind.shape, Data::F32(&values))?;
         }
-        Ok(())
+        Ok(!names.is_empty())
     }
 
     /// Returns the largest number of rows in a step of the solver whose error is small, by trial on a few gaps.
@@ -264,8 +281,8 @@ impl<'a> Refiner<'a> {
         }
     }
 
-    /// Chooses the segments of a round and fills their gaps. Returns them with the states of their rows, and the miss.
-    fn fill(&mut self, round: usize) -> Result<(TrainingData, Vec<f32>, f64)> {
+    /// Chooses the segments of a round and fills their gaps. Returns them with the states of their rows.
+    fn fill(&mut self, round: usize) -> Result<(TrainingData, Vec<f32>, Outcome)> {
         let (count, rows) = (self.order.len(), self.rows_of_step()?);
         // Shorter steps than planned are paid for by fewer segments.
         let distinct = (self.slots * rows.min(PLANNED) / PLANNED).max(1);
@@ -274,9 +291,9 @@ impl<'a> Refiner<'a> {
         let (of, ways) = (Snapshots { data: &self.snapshots, set: self.set, gaps: &self.gaps }, self.ways());
         let mut filled = Filled::new(of, &chosen, self.capacity(), &self.solver.model)?;
         let found = self.solver.solve(&filled.tasks(of, ways), rows)?;
-        let missed = filled.fill((self.mode, ways), found, (&self.gaps, &self.solver.model));
+        let outcome = filled.fill((self.mode, ways), found, (&self.gaps, &self.solver.model));
         let Filled { mut data, mut values, .. } = filled;
         data.repeat(self.slots, &mut values);
-        Ok((data, values, missed.root()))
+        Ok((data, values, outcome))
     }
 }
