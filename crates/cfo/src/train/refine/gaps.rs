@@ -157,8 +157,8 @@ impl Gaps {
         let own: Vec<f64> = knots.iter().map(|&row| times[row as usize]).collect();
         let mut states = Vec::with_capacity((gap.parts - 1) * size);
         let mut state = vec![0.0_f64; size];
-        for row in gap.row + 1..gap.row + gap.parts {
-            let weights = path.supported(own.len()).weights(&own, times[row]);
+        for &time in &times[gap.row + 1..gap.row + gap.parts] {
+            let weights = path.supported(own.len()).weights(&own, time);
             state.fill(0.0);
             for (other, &weight) in weights.range().zip(weights.value()) {
                 let values = &rows[knots[other] as usize * size..][..size];
