@@ -43,6 +43,25 @@ impl Filled {
         self.gaps = self.gaps[first..first + count].to_vec();
     }
 
+    /// Returns the standard deviation of the snapshots, around the mean of each channel.
+    pub fn deviation(&self, gaps: &Gaps, chosen: &[usize], channels: usize) -> f64 {
+        let (mut sums, mut squares, mut count) = (vec![0.0; channels], 0.0, 0);
+        for (block, &segment) in chosen.iter().enumerate() {
+            let first = self.data.range_of(block).start;
+            for &row in gaps.knots(segment) {
+                let snapshot = state(&self.values, first + row as usize, self.size);
+                for (i, &value) in snapshot.iter().enumerate() {
+                    sums[i % channels] += f64::from(value);
+                    squares += f64::from(value).powi(2);
+                }
+                count += self.size;
+            }
+        }
+        let each = (count / channels).max(1) as f64;
+        let means: f64 = sums.iter().map(|sum| (sum / each).powi(2)).sum::<f64>() / channels as f64;
+        (squares / count.max(1) as f64 - means).max(f64::MIN_POSITIVE).sqrt()
+    }
+
     /// Returns the rows of a gap, with those of the snapshots at its ends.
     fn rows(&self, gap: WideGap) -> &[f32] {
         let first = self.data.range_of(gap.block).start + gap.row;
@@ -112,4 +131,6 @@ pub(super) struct Outcome {
     pub missed: Difference,
     /// The differences of filled states and the path through the snapshots alone.
     pub moved: Difference,
+    /// The standard deviation of the snapshots.
+    pub deviation: f64,
 }

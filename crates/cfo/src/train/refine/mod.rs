@@ -120,8 +120,9 @@ impl<'a> Rounds<'a> {
         }
         let round = if is_new { due } else { misses.len() } - 1;
         let mut witness = Witness::new(&step.model.recipe, refiner.set, &step.fingerprint);
-        let (data, values, Outcome { missed, moved }) = witness.read(|| refiner.fill(round))?;
-        let (miss, moved) = (missed.root(), moved.root());
+        let (data, values, outcome) = witness.read(|| refiner.fill(round))?;
+        let [miss, moved] =
+            [outcome.missed, outcome.moved].map(|difference| difference.root() / outcome.deviation);
         if is_new {
             misses.resize(due, (miss as f32).max(f32::MIN_POSITIVE));
             let kept: Vec<f32> =
@@ -246,11 +247,13 @@ impl<'a> Refiner<'a> {
     /// Returns the largest number of rows in a step of the solver whose error is small, by trial on a few gaps.
     fn rows_of_step(&mut self) -> Result<usize> {
         let of = Snapshots { data: &self.snapshots, set: self.set, gaps: &self.gaps };
-        let mut tried = Filled::new(of, &self.order[..self.order.len().min(TRIED)], 0, &self.solver.model)?;
+        let chosen = &self.order[..self.order.len().min(TRIED)];
+        let mut tried = Filled::new(of, chosen, 0, &self.solver.model)?;
         tried.keep_middle(TRIED);
         let tasks = tried.tasks(of, &[false]);
         let fine = self.solver.solve(&tasks, 1)?;
-        let tolerance = (STEP_ERROR[0] * tried.missed(&fine)).min(STEP_ERROR[1]);
+        let deviation = tried.deviation(&self.gaps, chosen, self.solver.model.setting.field[2]);
+        let tolerance = (STEP_ERROR[0] * tried.missed(&fine)).min(STEP_ERROR[1] * deviation);
         let mut rows = 1;
         while rows < LONGEST {
             let coarse = self.solver.solve(&tasks, 2 * rows)?;
@@ -291,9 +294,10 @@ impl<'a> Refiner<'a> {
         let (of, ways) = (Snapshots { data: &self.snapshots, set: self.set, gaps: &self.gaps }, self.ways());
         let mut filled = Filled::new(of, &chosen, self.capacity(), &self.solver.model)?;
         let found = self.solver.solve(&filled.tasks(of, ways), rows)?;
+        let deviation = filled.deviation(&self.gaps, &chosen, self.solver.model.setting.field[2]);
         let outcome = filled.fill((self.mode, ways), found, (&self.gaps, &self.solver.model));
         let Filled { mut data, mut values, .. } = filled;
         data.repeat(self.slots, &mut values);
-        Ok((data, values, outcome))
+        Ok((data, values, Outcome { deviation, ..outcome }))
     }
 }
