@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `cfo init`, `train`, `evaluate`, `predict` and the Python package on many kinds of data, and compares with SciPy's solution.
 
-own_data_check.py [--cfo BINARY] [--out FOLDER] [--small] [--seeds N] [--set KEY=VALUE]... [--bound ERROR] [KIND...]
+own_data_check.py [--cfo BINARY] [--out FOLDER] [--small] [--keep SHARE] [--seeds N] [--set KEY=VALUE]... [--bound ERROR] [KIND...]
 
 Makes each kind of `scripts/own_data.py`, lets `cfo init` choose the recipe, trains with it, and prints a table: the error that
 `evaluate` reports against the data, the largest error of a channel relative to its deviation, the error of `predict` against the clean
@@ -100,9 +100,20 @@ def read(path):
         return np.array(file["values"][0], float)
 
 
-def check(binary, kind, folder, small, overrides):
+def thin(case, share):
+    """Leaves a random share of the times in each trajectory, with the first and the last."""
+    random = np.random.default_rng(1)
+    for i, times in enumerate(case.times):
+        kept = random.random(len(times)) < share
+        kept[[0, -1]] = True
+        case.times[i], case.values[i] = np.asarray(times)[kept], np.asarray(case.values[i])[kept]
+
+
+def check(binary, kind, folder, small, keep, overrides):
     folder.mkdir(parents=True, exist_ok=True)
     case = make(kind, small)
+    if keep < 1:
+        thin(case, keep)
     data, recipe, run_folder = folder / "data.npz", folder / "recipe.toml", folder / "run"
     case.save(data)
     started = time.perf_counter()
@@ -141,6 +152,7 @@ def main():
     parser.add_argument("--cfo", default="cfo")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--small", action="store_true", help="fewer trajectories")
+    parser.add_argument("--keep", type=float, default=1.0, metavar="SHARE", help="share of the times that the files have")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each kind, with seeds 0, 1, ...")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--bound", type=float, help="in place of each kind's goal")
@@ -158,7 +170,7 @@ def main():
             for seed in range(arguments.seeds):
                 sets = [*arguments.set, f"train.seed={seed}"] if arguments.seeds > 1 else arguments.set
                 try:
-                    row = check(arguments.cfo, kind, folder / f"{kind}-{seed}", arguments.small, sets)
+                    row = check(arguments.cfo, kind, folder / f"{kind}-{seed}", arguments.small, arguments.keep, sets)
                 except Failure as failure:
                     print(f"| {kind} | {seed} | failed: {failure} |", flush=True)
                     missed.append(kind)

@@ -208,7 +208,7 @@ class Model:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The reports of training: dicts with `step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and, after a validation, `validation`."""
+        """The reports of training: dicts with `step`, `steps`, `loss`, `learning_rate`, `steps_per_second`, `validation` after a validation and `miss` after a round of `[refine]`."""
         return json.loads(self._native.history)
 
     @property

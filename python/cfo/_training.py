@@ -56,8 +56,9 @@ def train(
         checkpoint: Weights of the returned model: `"best"` (lowest validation error; without validation the latest) or `"latest"`.
             `cfo.load` makes the same choice.
         progress: Whether to show progress: one line that is updated in a terminal or a notebook, plain lines on stderr elsewhere.
-        callback: Function that is called at each report with a dict: `step`, `steps`, `loss`, `learning_rate`, `steps_per_second` and, after a
-            validation, `validation`. If it returns `False`, training ends; if it raises an exception, `train` raises it.
+        callback: Function that is called at each report with a dict: `step`, `steps`, `loss`, `learning_rate`, `steps_per_second`,
+            `validation` after a validation and `miss` after a round of `[refine]`. If it returns `False`, training ends; if it raises an
+            exception, `train` raises it.
         set: Other keys of the recipe by their path, as in `{"train.ema": 0.99}`. Keywords override the recipe, `set` overrides both.
 
     Returns:
