@@ -154,9 +154,9 @@ impl TrainingData {
         self.offsets[trajectory] as usize..self.offsets[trajectory + 1] as usize
     }
 
-    /// Returns data with some segments of trajectories and with filled rows between their snapshots, and the values of these rows, to be set by
-    /// the caller, in which the snapshots are in place. Both have `capacity` rows, so that another choice of as many segments fits in
-    /// the same tensors; rows after the last segment are not used.
+    /// Returns data of some segments of trajectories with rows between their snapshots, and the values of all rows. The values of snapshots
+    /// are in place; the caller fills the others. Both have `capacity` rows: every round uses tensors of one size, and no sample is drawn
+    /// from rows after the last segment.
     pub(super) fn with_gaps(
         &self,
         (gaps, chosen): (&Gaps, &[usize]),

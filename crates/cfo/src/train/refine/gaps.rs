@@ -15,7 +15,6 @@ const MOST_PARTS: f64 = 1000.0;
 const SHARE: f64 = 0.25;
 /// Relative tolerance of a gap's length: rounding must not add a state.
 const ROUNDING: f64 = 1e-6;
-
 /// Smallest number of rows of a segment, unless its trajectory has fewer.
 const SEGMENT: u32 = 32;
 
@@ -47,8 +46,6 @@ pub(in crate::train) struct SnapshotSegment {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Gaps {
     segments: Vec<SnapshotSegment>,
-    /// Longest interval after filling, in the user's unit of time.
-    pub(in crate::train) spacing: f64,
 }
 
 impl Gaps {
@@ -71,7 +68,7 @@ impl Gaps {
         Ok(Self::within(selections.iter().map(times), spacing))
     }
 
-    /// Returns the gaps between some times of each trajectory.
+    /// Returns the gaps between some times of each trajectory. No interval after filling is longer than `spacing`.
     fn within(all: impl Iterator<Item = Vec<f64>>, spacing: f64) -> Self {
         let mut segments = Vec::new();
         for (trajectory, times) in all.enumerate() {
@@ -89,7 +86,7 @@ impl Gaps {
                 }
             }
         }
-        Self { segments, spacing }
+        Self { segments }
     }
 
     /// Returns a segment.

@@ -21,7 +21,7 @@ use super::witness::Witness;
 use crate::error::Result;
 use crate::predict::rollout::Watch;
 use crate::ranks;
-use crate::recipe::{Recipe, RefineConfig, RefineMode};
+use crate::recipe::{RefineConfig, RefineMode};
 use crate::trajectories::Trajectories;
 use filled::{Filled, Outcome, Snapshots};
 use gap_path::Difference;
@@ -52,6 +52,8 @@ const STAGES: f64 = 4.0;
 const ORDER: u32 = 6;
 /// Smallest number of segments of a round, if there are as many; if fewer are affordable, there are fewer rounds.
 const LEAST: usize = 32;
+/// Largest number of values of the rows of a round. It does not depend on the machine, so that a resumed run makes the same rounds.
+const MOST_VALUES: usize = 1 << 28;
 /// Number of gaps on which the length of steps is tried.
 const TRIED: usize = 32;
 /// Largest error of a step, relative to the miss and in deviations.
@@ -93,7 +95,7 @@ impl<'a> Rounds<'a> {
         let is_on = recipe.refine.rounds > 0 && !phase.is_later();
         let gaps = is_on.then(|| Gaps::of(recipe, set, &phase.selections)).transpose()?;
         let gaps = gaps.filter(|gaps| gaps.parts() > 0);
-        let (rounds, slots) = gaps.as_ref().map_or((0, 0), |gaps| affordable(recipe, gaps));
+        let (rounds, slots) = gaps.as_ref().map_or((0, 0), |gaps| affordable(step, gaps));
         let starts =
             if rounds > 0 { RefineConfig { rounds, ..recipe.refine }.steps(phase.end) } else { Vec::new() };
         let refiner = gaps.map(|gaps| Refiner::new(step, set, gaps, slots, interrupt)).transpose()?;
@@ -142,14 +144,17 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Returns the number of rounds and of segments in each, so that all rounds cost a share of the training.
-fn affordable(recipe: &Recipe, gaps: &Gaps) -> (u32, usize) {
+/// Returns the number of rounds and of segments in each, so that all rounds cost a share of the training and fit in memory.
+fn affordable(step: &TrainingStep, gaps: &Gaps) -> (u32, usize) {
+    let recipe = &step.model.recipe;
+    let size: usize = step.model.batch_shape(1).iter().product();
+    let most = (MOST_VALUES / (size * gaps.rows_of_longest(1))).max(1);
     let affordable = COST * EVALUATIONS * f64::from(recipe.train.steps) * recipe.train.batch as f64;
     let whole = 2.0 * STAGES / PLANNED as f64 * gaps.parts() as f64;
     let segments = affordable / whole * gaps.len() as f64;
     let (rounds, least) = (f64::from(recipe.refine.rounds), LEAST.min(gaps.len()) as f64);
     let rounds = rounds.min((segments / least).ceil()).max(1.0);
-    (rounds as u32, ((segments / rounds) as usize).clamp(1, gaps.len()))
+    (rounds as u32, ((segments / rounds) as usize).clamp(1, gaps.len().min(most)))
 }
 
 /// Fills the gaps of training data.
