@@ -142,7 +142,7 @@ pub fn show(description: &Description, truth: &[f32], predicted: Option<&[f32]>)
 }
 
 fn draw(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
-    match shape.axes {
+    match shape.axes() {
         0 => system(shape, truth, predicted, columns),
         1 => line(shape, truth, predicted, columns),
         _ => plane(shape, truth, predicted, columns),
@@ -178,8 +178,8 @@ fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
     let width = (columns + GAP) / fields.len() - GAP;
     for (number, values) in fields.iter().enumerate() {
         let frames = values.len() / shape.len();
-        let at = |row: usize, frame: usize| values[(frame * shape.width + row) * shape.channels];
-        picture.paint([number * (width + GAP), width], [shape.width, frames], scale, at);
+        let at = |row: usize, frame: usize| values[(frame * shape.grid.width() + row) * shape.channels];
+        picture.paint([number * (width + GAP), width], [shape.grid.width(), frames], scale, at);
     }
     let caption = match predicted {
         None => "trajectory 0 over time (to the right) and space",
@@ -191,15 +191,15 @@ fn line(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
 /// Draws some snapshots; with a prediction the last snapshot: true, predicted and error.
 fn plane(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: usize) -> (Picture, String) {
     let mut picture = Picture::new(columns, 2 * LINES);
-    let size = shape.len();
-    let width = ((columns + GAP) / 3 - GAP).min(2 * LINES * shape.width.div_ceil(shape.height).clamp(1, 3));
+    let (size, [_, height, across, _]) = (shape.len(), shape.tensor(1));
+    let width = ((columns + GAP) / 3 - GAP).min(2 * LINES * across.div_ceil(height).clamp(1, 3));
     let frames = truth.len() / size;
     let value = |values: &[f32], frame: usize, row: usize, column: usize| {
-        values[frame * size + (row * shape.width + column) * shape.channels]
+        values[frame * size + (row * across + column) * shape.channels]
     };
     let scale = ColorScale::covering(truth.iter().step_by(shape.channels));
     let place = |number: usize| [number * (width + GAP), width];
-    let extent = [shape.height, shape.width];
+    let extent = [height, across];
     let Some(predicted) = predicted else {
         for (number, frame) in [0, frames / 2, frames - 1].into_iter().enumerate() {
             picture.paint(place(number), extent, scale, |row, column| value(truth, frame, row, column));
@@ -207,16 +207,13 @@ fn plane(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: u
         return (picture, "trajectory 0 at its first, middle and last time".to_string());
     };
     let frame = (frames.min(predicted.len() / size)).saturating_sub(1);
-    let errors: Vec<f32> = (0..shape.height * shape.width)
-        .map(|point| {
-            let (row, column) = (point / shape.width, point % shape.width);
-            value(predicted, frame, row, column) - value(truth, frame, row, column)
-        })
-        .collect();
+    let error =
+        |row: usize, column: usize| value(predicted, frame, row, column) - value(truth, frame, row, column);
+    let errors: Vec<f32> = (0..height * across).map(|point| error(point / across, point % across)).collect();
     picture.paint(place(0), extent, scale, |row, column| value(truth, frame, row, column));
     picture.paint(place(1), extent, scale, |row, column| value(predicted, frame, row, column));
     let around = ColorScale::around_zero(errors.iter());
-    picture.paint(place(2), extent, around, |row, column| errors[row * shape.width + column]);
+    picture.paint(place(2), extent, around, error);
     (picture, "the worst trajectory at its last time: true, predicted, error".to_string())
 }
 

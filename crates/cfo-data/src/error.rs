@@ -398,7 +398,7 @@ mod tests {
             dataset: Some("values".into()),
             trajectory: Some(17),
             frame: Some(3),
-            point: Some((0, 5)),
+            point: Some(vec![0, 5]),
             channel: Some(1),
         };
         assert_eq!(place.to_string(), "`values`, trajectory 17, frame 3, point (0, 5), channel 1");

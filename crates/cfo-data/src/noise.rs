@@ -140,7 +140,7 @@ impl NoiseEstimator {
 
     /// Points of a snapshot that are used; for fields, pairs of neighbours along the last axis.
     fn points(&self, frames: usize) -> Vec<usize> {
-        let all = self.shape.height * self.shape.width;
+        let all = self.shape.grid.points();
         let affordable = MOST_VALUES / (self.trajectories.clamp(1, MOST_TRAJECTORIES) * frames.max(1));
         let most = affordable.clamp(2, MOST_POINTS);
         match self.pairs() {
@@ -151,7 +151,7 @@ impl NoiseEstimator {
 
     /// Whether points come in pairs of neighbours.
     fn pairs(&self) -> bool {
-        self.shape.width > 1 && self.shape.width.is_multiple_of(2)
+        self.shape.grid.width() > 1 && self.shape.grid.width().is_multiple_of(2)
     }
 
     /// The noise of each channel, given the channels' deviations. `known` noise, in units of these, is used without an
@@ -197,7 +197,7 @@ impl NoiseEstimator {
     /// Whether a channel of a system is constant over most intervals and has large steps in the others. Sensors of few
     /// digits are constant too, but their steps are single digits. Parts of a field may be at rest.
     fn is_stepwise(&self, channel: usize, spread: f64) -> bool {
-        if self.shape.axes > 0 {
+        if self.shape.axes() > 0 {
             return false;
         }
         let (mut kept, mut steps) = (0, Vec::new());

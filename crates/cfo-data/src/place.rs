@@ -11,8 +11,8 @@ pub struct Place {
     pub trajectory: Option<usize>,
     /// Index of the snapshot.
     pub frame: Option<usize>,
-    /// Row and column in the snapshot.
-    pub point: Option<(usize, usize)>,
+    /// Index along each space axis.
+    pub point: Option<Vec<usize>>,
     /// Index of the channel.
     pub channel: Option<usize>,
 }
@@ -47,7 +47,8 @@ impl fmt::Display for Place {
         parts.extend(self.dataset.as_ref().map(|name| format!("`{name}`")));
         parts.extend(self.trajectory.map(|index| format!("trajectory {index}")));
         parts.extend(self.frame.map(|index| format!("frame {index}")));
-        parts.extend(self.point.map(|(row, column)| format!("point ({row}, {column})")));
+        let index = |point: &Vec<usize>| point.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        parts.extend(self.point.as_ref().map(|point| format!("point ({})", index(point))));
         parts.extend(self.channel.map(|index| format!("channel {index}")));
         if parts.is_empty() { write!(f, "the file") } else { write!(f, "{}", parts.join(", ")) }
     }

@@ -1,23 +1,17 @@
 //! Trajectories: snapshots of a field at increasing times.
 
-use cfo_numerics::{TimeGrid, TimeGridError};
+use cfo_numerics::{Grid, TimeGrid, TimeGridError};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Place;
 use crate::simd::vectorized;
 
-/// The shape of one snapshot, channels last: `[height, width, channels]`.
-///
-/// A one-dimensional field has height 1, an ODE system is 1 x 1. `axes` is the number of actual space axes, so that
-/// files keep the rank of the user's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The shape of one snapshot: the grid of its points, and the channels at each point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldShape {
-    /// Number of space axes: 0 for an ODE, 1 or 2 for a field.
-    pub axes: usize,
-    /// Points along the first of two space axes; 1 otherwise.
-    pub height: usize,
-    /// Points along the last space axis; 1 for an ODE.
-    pub width: usize,
+    /// The points of the field.
+    pub grid: Grid,
     /// Values at a point.
     pub channels: usize,
 }
@@ -25,59 +19,65 @@ pub struct FieldShape {
 impl FieldShape {
     /// The shape of an ODE system without space.
     pub const fn system(channels: usize) -> Self {
-        Self { axes: 0, height: 1, width: 1, channels }
+        Self { grid: Grid::system(), channels }
     }
 
     /// The shape of a field on a line of points.
     pub const fn line(points: usize, channels: usize) -> Self {
-        Self { axes: 1, height: 1, width: points, channels }
+        Self { grid: Grid::line(points), channels }
     }
 
     /// The shape of a field on a plane.
     pub const fn plane(height: usize, width: usize, channels: usize) -> Self {
-        Self { axes: 2, height, width, channels }
+        Self { grid: Grid::plane(height, width), channels }
     }
 
     /// The shape with these [`dimensions`](Self::dimensions); `None` without channels or with more than two space axes.
     pub fn from_dimensions(dimensions: &[usize]) -> Option<Self> {
-        match *dimensions {
-            [channels] => Some(Self::system(channels)),
-            [points, channels] => Some(Self::line(points, channels)),
-            [height, width, channels] => Some(Self::plane(height, width, channels)),
-            _ => None,
-        }
+        let (&channels, sides) = dimensions.split_last()?;
+        Some(Self { grid: Grid::new(sides).filter(|grid| grid.axes() <= 2)?, channels })
+    }
+
+    /// Number of space axes.
+    pub const fn axes(&self) -> usize {
+        self.grid.axes()
     }
 
     /// Number of values in a snapshot.
-    pub fn len(&self) -> usize {
-        self.height * self.width * self.channels
+    pub const fn len(&self) -> usize {
+        self.grid.points() * self.channels
     }
 
     /// Whether a snapshot has no values.
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Extents of the space axes and the channels, as in files: `[C]`, `[X, C]` or `[Y, X, C]`.
     pub fn dimensions(&self) -> Vec<usize> {
-        let space = [self.height, self.width];
-        space[2 - self.axes..].iter().copied().chain([self.channels]).collect()
+        self.grid.sides().iter().copied().chain([self.channels]).collect()
     }
 
-    /// Frame, point and channel of a position in `[frames, height, width, channels]`.
+    /// The axes of a tensor of snapshots, `[batch, rows, width, channels]`: the rows are all lines of points along the
+    /// last space axis.
+    pub const fn tensor(&self, batch: usize) -> [usize; 4] {
+        [batch, self.grid.rows(), self.grid.width(), self.channels]
+    }
+
+    /// Frame, point and channel of a position in `[frames, points, channels]`.
     pub fn place(&self, position: usize) -> Place {
         let point = position / self.channels.max(1);
-        let row = point / self.width.max(1);
+        let points = self.grid.points().max(1);
         Place {
-            frame: Some(row / self.height.max(1)),
-            point: (self.axes > 0).then_some((row % self.height.max(1), point % self.width.max(1))),
+            frame: Some(point / points),
+            point: (self.axes() > 0).then(|| self.grid.place(point % points)),
             channel: Some(position % self.channels.max(1)),
             ..Place::default()
         }
     }
 }
 
-/// One trajectory: its times and a snapshot for each, flattened `[frames, height, width, channels]`.
+/// One trajectory: its times and a snapshot for each, flattened `[frames, points, channels]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trajectory {
     /// Times of the snapshots, in the user's units.
@@ -169,7 +169,7 @@ impl TrajectoryError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Times(error) => error.hint(),
-            Self::Values { .. } => Some("values are flattened `[frames, height, width, channels]`".into()),
+            Self::Values { .. } => Some("values are flattened `[frames, points, channels]`".into()),
             Self::Parameters { .. } => Some("give each trajectory one number for each name".into()),
             Self::Parameter { .. } => Some("correct the parameter, or remove the trajectory".into()),
         }

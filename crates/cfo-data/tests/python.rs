@@ -44,8 +44,9 @@ fn value(i: usize, n: usize, y: usize, x: usize, c: usize) -> f32 {
 }
 
 fn frame(i: usize, n: usize, shape: &FieldShape) -> Vec<f32> {
-    let point = |y: usize, x: usize| (0..shape.channels).map(move |c| value(i, n, y, x, c));
-    (0..shape.height).flat_map(|y| (0..shape.width).flat_map(move |x| point(y, x))).collect()
+    let [_, rows, columns, channels] = shape.tensor(1);
+    let point = |y: usize, x: usize| (0..channels).map(move |c| value(i, n, y, x, c));
+    (0..rows).flat_map(|y| (0..columns).flat_map(move |x| point(y, x))).collect()
 }
 
 fn values(i: usize, frames: usize, shape: &FieldShape) -> Vec<f32> {
@@ -179,7 +180,8 @@ fn check_public_layouts(directory: &Path) {
         let trajectory = file.trajectory(i).unwrap();
         for (position, &found) in trajectory.values.iter().enumerate() {
             let place = description.shape.place(position);
-            let (n, (y, x), c) = (place.frame.unwrap(), place.point.unwrap(), place.channel.unwrap());
+            let (n, point, c) = (place.frame.unwrap(), place.point.unwrap(), place.channel.unwrap());
+            let [y, x] = point[..] else { panic!("two space axes") };
             // `profile` varies only along y and is the same for all trajectories.
             let expected = if c == 1 { value(0, n, 0, x, c) } else { value(i, n, y, x, c) };
             assert_eq!(found, expected, "{i} {n} {y} {x} {c}");
@@ -196,8 +198,8 @@ fn files_that_we_write_are_read_by_python() {
         let description = Description {
             system: "täst".to_string(),
             shape,
-            periodic: (0..shape.axes).map(|axis| axis == 0).collect(),
-            domain: vec![[-1.0, 2.0]; shape.axes],
+            periodic: (0..shape.axes()).map(|axis| axis == 0).collect(),
+            domain: vec![[-1.0, 2.0]; shape.axes()],
             channel_names: names(shape.channels),
             channel_units: vec![],
             parameter_names: vec!["length".to_string(), "viscosity".to_string()],

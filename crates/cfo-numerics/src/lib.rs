@@ -23,6 +23,7 @@
 mod clock;
 mod draw_by;
 mod energy;
+mod grid;
 mod hermite;
 pub mod metric;
 mod nearness;
@@ -43,6 +44,7 @@ mod wavelet;
 pub use clock::Clock;
 pub use draw_by::DrawBy;
 pub use energy::Energy;
+pub use grid::Grid;
 pub use nearness::{groups, mean_time, nearness};
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};

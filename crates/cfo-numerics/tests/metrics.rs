@@ -1,23 +1,25 @@
 //! Compares the field metrics with the same formulas in NumPy; `fixtures/make_metric.py` writes the numbers.
 
-use cfo_numerics::metric::{FieldErrors, Grid};
+use cfo_numerics::Grid;
+use cfo_numerics::metric::FieldErrors;
 
 /// Prediction and truth of trajectory `b`, as in the script.
-fn fields(grid: &Grid, b: f64, times: usize) -> (Vec<f64>, Vec<f64>) {
-    let mut pair = (Vec::new(), Vec::new());
-    for t in (0..times).map(|t| t as f64) {
-        for y in (0..grid.height).map(|y| y as f64) {
-            for x in (0..grid.width).map(|x| x as f64) {
-                for c in (0..grid.channels).map(|c| c as f64) {
-                    let truth = (0.7 * b + 1.3 * t + 0.5 * y + 0.9 * x + 2.0 * c).sin() + 0.1 * b;
-                    let error = 0.3 * (1.1 * b * (t + 1.0) + 2.3 * y * y + 0.4 * x * x + c).cos();
-                    pair.0.push(truth + error);
-                    pair.1.push(truth);
-                }
+fn fields(grid: Grid, channels: u32, b: f64, times: u32) -> (Vec<f64>, Vec<f64>) {
+    let (mut prediction, mut truth) = (Vec::new(), Vec::new());
+    for t in (0..times).map(f64::from) {
+        for point in 0..grid.points() {
+            let place = grid.place(point);
+            let [z, y, x] =
+                [3, 2, 1].map(|back| place.len().checked_sub(back).map_or(0.0, |i| place[i] as f64));
+            for c in (0..channels).map(f64::from) {
+                let value = (0.7 * b + 1.3 * t + 1.1 * z + 0.5 * y + 0.9 * x + 2.0 * c).sin() + 0.1 * b;
+                let error = 0.3 * (1.1 * b * (t + 1.0) + 1.7 * z * z + 2.3 * y * y + 0.4 * x * x + c).cos();
+                prediction.push(value + error);
+                truth.push(value);
             }
         }
     }
-    pair
+    (prediction, truth)
 }
 
 #[test]
@@ -29,15 +31,17 @@ fn pdebench_and_the_well_metrics_are_numpys() {
             (name, numbers.split(' ').map(|number| number.parse().unwrap()).collect())
         })
         .collect();
-    for (name, grid, batch, times) in [
-        ("line-odd", Grid::line(33, 2), 3, 2),
-        ("line-even", Grid::line(40, 1), 2, 3),
-        ("plane", Grid::plane(27, 30, 2), 3, 2),
-        ("plane-wide", Grid::plane(26, 64, 1), 2, 1),
+    for (name, sides, channels, batch, times) in [
+        ("line-odd", &[33][..], 2, 3, 2),
+        ("line-even", &[40], 1, 2, 3),
+        ("plane", &[27, 30], 2, 3, 2),
+        ("plane-wide", &[26, 64], 1, 2, 1),
+        ("volume", &[27, 26, 30], 2, 2, 1),
     ] {
-        let mut errors = FieldErrors::new(grid);
+        let grid = Grid::new(sides).unwrap();
+        let mut errors = FieldErrors::new(grid, channels as usize);
         for b in 0..batch {
-            let (prediction, truth) = fields(&grid, f64::from(b), times);
+            let (prediction, truth) = fields(grid, channels, f64::from(b), times);
             errors.push(&prediction, &truth);
         }
         let report = errors.report();

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<Costs>> {
         |training, outcome| {
             let report = outcome.evaluate()?;
             // Systems without space are not shown.
-            if outcome.trained.model().shape().axes > 0 {
+            if outcome.trained.model().shape().axes() > 0 {
                 gallery.add(training, outcome)?;
             }
             Ok(report)

@@ -21,8 +21,8 @@ pub(crate) struct LatentSpace {
     /// Absent for states as they are.
     wavelet: Option<LatentWavelet>,
     levels: usize,
-    /// Height, width and channels that the network sees.
-    field: [usize; 3],
+    /// Sides and channels of the fields that the network sees.
+    field: Vec<usize>,
 }
 
 /// Returns the paper's error. The paper does not name its wavelet; the number is shown beside that of the recipes.
@@ -54,20 +54,20 @@ fn name(wavelet: Option<LatentWavelet>) -> &'static str {
 }
 
 /// Errors of a run, and the field that its network sees.
-type LatentRun = (Option<Report>, [usize; 3]);
+type LatentRun = (Option<Report>, Vec<usize>);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<LatentSpace>> {
     let measured = Laboratory::measure(
         arguments,
         |system| paper(system.name()).is_some(),
         trainings,
-        |_, outcome| Ok((outcome.evaluate()?, outcome.trained.model().setting.field)),
+        |_, outcome| Ok((outcome.evaluate()?, outcome.trained.model().setting.field.dimensions())),
     )?;
     let rows: Vec<NetworkRow<LatentSpace>> = measured.networks.iter().map(row).collect();
     let findings = Findings {
         title: "CFO in wavelet coefficients",
         about: "Relative L2 error of rollouts of quintic CFO trained on all times, measured on the states. The network works on the states or on all coefficients of an orthogonal wavelet; `field` is the \
-                height, width and channels of its input. The paper's number is in the row of the recipe's space; the paper does not name its wavelet."
+                sides and channels of its input. The paper's number is in the row of the recipe's space; the paper does not name its wavelet."
             .into(),
         columns: columns(),
         verdict: String::new(),
@@ -89,7 +89,7 @@ fn row(network: &TrainedNetwork<LatentRun>) -> NetworkRow<LatentSpace> {
     let own = LatentSpace {
         wavelet,
         levels: if wavelet.is_some() { levels } else { 0 },
-        field: network.runs.first().map_or([0; 3], |run| run.1),
+        field: network.runs.first().map_or_else(Vec::new, |run| run.1.clone()),
     };
     network.row(|run| run.0.as_ref(), own)
 }
@@ -110,7 +110,7 @@ fn columns() -> Vec<TableColumn<NetworkRow<LatentSpace>>> {
     NetworkRow::columns(
         [
             words("space", |row| row.own.label()),
-            number("field", |row| row.own.field.map(|side| side.to_string()).join(" x ")),
+            number("field", |row| row.own.field.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ")),
             NetworkRow::of_size(),
         ],
         [NetworkRow::of_paper(), NetworkRow::of_training()],

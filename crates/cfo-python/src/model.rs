@@ -42,8 +42,9 @@ impl PythonModel {
     /// The model on a grid of this shape.
     fn on_grid(&self, dimensions: &[usize]) -> Result<Trained, WorkFailure> {
         let own = self.trained.model().shape();
-        let shape = FieldShape::from_dimensions(dimensions)
-            .filter(|shape| !shape.is_empty() && (shape.axes, shape.channels) == (own.axes, own.channels));
+        let shape = FieldShape::from_dimensions(dimensions).filter(|shape| {
+            !shape.is_empty() && (shape.axes(), shape.channels) == (own.axes(), own.channels)
+        });
         let Some(shape) = shape else {
             return Err(refuse(
                 format!("states have the shape {dimensions:?}, those of the model {:?}", own.dimensions()),

@@ -88,8 +88,8 @@ impl Labels {
             ));
         };
         let labels = [&self.channel_names, &self.channel_units];
-        let fits = self.periodic.len() == shape.axes
-            && self.domain.len() == shape.axes
+        let fits = self.periodic.len() == shape.axes()
+            && self.domain.len() == shape.axes()
             && labels.iter().all(|names| names.is_empty() || names.len() == shape.channels);
         if !fits {
             return Err(refuse(
@@ -102,7 +102,8 @@ impl Labels {
                 ),
                 &format!(
                     "a name and a unit for each of {} channels, an entry for each of {} space axes",
-                    shape.channels, shape.axes
+                    shape.channels,
+                    shape.axes()
                 ),
             ));
         }

@@ -269,13 +269,13 @@ impl TrajectoryFile {
     /// Returns the stored double-precision number of a value that is not finite in single precision.
     fn stored(&self, trajectory: usize, place: &Place, value: f32) -> f64 {
         let shape = self.description().shape;
-        let (row, column) = place.point.unwrap_or((0, 0));
-        let position = (row * shape.width + column) * shape.channels + place.channel.unwrap_or(0);
+        let point = place.point.as_ref().map_or(0, |point| shape.grid.point(point));
+        let position = point * shape.channels + place.channel.unwrap_or(0);
         let read = |frame| self.source.doubles(trajectory, frame, 1).ok()?.get(position).copied();
         place.frame.and_then(read).unwrap_or(f64::from(value))
     }
 
-    /// Reads some snapshots of a trajectory in the requested order, `[frames, height, width, channels]`.
+    /// Reads some snapshots of a trajectory in the requested order, `[frames, points, channels]`.
     ///
     /// Neighbouring frames are read together. Only their bytes (or the chunks that contain them) are read.
     pub fn frames(&self, trajectory: usize, frames: &[usize]) -> Result<Vec<f32>, DataError> {

@@ -1,6 +1,6 @@
 //! Velocities at knots, and the quantities on which they may depend.
 
-use cfo_numerics::{Path, Philox, Segment, Spline};
+use cfo_numerics::{Grid, Path, Philox, Segment, Spline};
 
 use super::ridge::SampleColumns;
 use crate::DataError;
@@ -57,10 +57,10 @@ impl VelocitySamples {
     pub fn read(file: &TrajectoryFile, trajectories: &[usize], smooth: bool) -> Result<Vec<Self>, DataError> {
         let description = file.description();
         let shape = description.shape;
-        let grid = Grid::new([shape.height, shape.width], shape.axes, &description.periodic);
+        let grid = Surroundings { grid: shape.grid, periodic: &description.periodic };
         let chosen: Vec<usize> =
             spread(trajectories.len(), MOST_TRAJECTORIES).into_iter().map(|i| trajectories[i]).collect();
-        let points = if shape.axes == 0 { 1 } else { POINTS };
+        let points = if shape.axes() == 0 { 1 } else { POINTS };
         let window = 2 * SMOOTH_REACH + 1;
         let affordable = MOST_VALUES / (window * shape.len().max(1));
         let snapshots = (SAMPLES / points).min(affordable.max(32));
@@ -94,18 +94,18 @@ impl VelocitySamples {
     fn push(
         &mut self,
         (time, fold): (f64, bool),
-        grid: &Grid,
-        point: [usize; 2],
+        grid: &Surroundings<'_>,
+        point: Vec<usize>,
         window: &Window,
         parameters: &[f64],
     ) {
         self.time.push(time);
         self.fold.push(fold);
-        let inputs = grid.inputs(&window.state, point).into_iter().chain(parameters.iter().copied());
+        let inputs = grid.inputs(&window.state, &point).into_iter().chain(parameters.iter().copied());
         append(&mut self.inputs, inputs);
-        append(&mut self.places, grid.place(point));
-        let channels = window.state.len() / (grid.sides[0] * grid.sides[1]);
-        let at = (point[0] * grid.sides[1] + point[1]) * channels;
+        append(&mut self.places, grid.position(&point));
+        let channels = window.state.len() / grid.grid.points();
+        let at = grid.grid.point(&point) * channels;
         append(&mut self.velocity, window.velocity[at..at + channels].iter().copied());
     }
 
@@ -216,58 +216,52 @@ fn line_weights(times: &[f64], knot: usize) -> Vec<[f64; 2]> {
     powers.iter().map(|p| [row(0, p), row(1, p) / scale]).collect()
 }
 
-/// The points of a field.
-struct Grid {
-    sides: [usize; 2],
-    axes: usize,
-    periodic: [bool; 2],
+/// The points of a field and their neighbours.
+struct Surroundings<'a> {
+    grid: Grid,
+    periodic: &'a [bool],
 }
 
-impl Grid {
-    fn new(sides: [usize; 2], axes: usize, periodic: &[bool]) -> Self {
-        let lead = 2 - axes;
-        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
-        Self { sides, axes, periodic: [axis(0), axis(1)] }
-    }
-
+impl Surroundings<'_> {
     /// A random point inside or on an edge; `None` if there is no such point.
-    fn draw(&self, random: &mut Philox, on_edge: bool) -> Option<[usize; 2]> {
-        let real = |axis: usize| axis >= 2 - self.axes;
-        let bounded = |axis: usize| real(axis) && !self.periodic[axis];
-        let mut point = [0, 1].map(|axis| match (real(axis), bounded(axis)) {
-            (true, true) if self.sides[axis] > 6 => 2 + random.below(self.sides[axis] as u64 - 4) as usize,
-            (true, _) => random.below(self.sides[axis] as u64) as usize,
-            (false, _) => 0,
-        });
+    fn draw(&self, random: &mut Philox, on_edge: bool) -> Option<Vec<usize>> {
+        let sides = self.grid.sides();
+        let inside = |(&side, &periodic): (&usize, &bool)| match !periodic && side > 6 {
+            true => 2 + random.below(side as u64 - 4) as usize,
+            false => random.below(side as u64) as usize,
+        };
+        let mut point: Vec<usize> = sides.iter().zip(self.periodic).map(inside).collect();
         if on_edge {
-            let edges: Vec<usize> = (0..2).filter(|&axis| bounded(axis)).collect();
+            let edges: Vec<usize> = (0..sides.len()).filter(|&axis| !self.periodic[axis]).collect();
             let axis = *edges.get(random.below(edges.len().max(1) as u64) as usize)?;
-            point[axis] = if random.below(2) == 0 { 0 } else { self.sides[axis] - 1 };
+            point[axis] = if random.below(2) == 0 { 0 } else { sides[axis] - 1 };
         }
         Some(point)
     }
 
-    /// The state at a point and its differences along each axis: of fourth order on a line, of second order on a plane.
-    fn inputs(&self, state: &[f64], point: [usize; 2]) -> Vec<f64> {
-        let channels = state.len() / (self.sides[0] * self.sides[1]);
-        let at = |axis: usize, offset: i64, channel: usize| -> f64 {
-            let mut place = point;
-            let (length, moved) = (self.sides[axis] as i64, point[axis] as i64 + offset);
+    /// The state at a point and its differences along each axis: of fourth order on a line, of second order on others.
+    fn inputs(&self, state: &[f64], point: &[usize]) -> Vec<f64> {
+        let channels = state.len() / self.grid.points();
+        let here = self.grid.point(point);
+        let at = |axis: usize, offset: i64| {
+            let mut place = point.to_vec();
+            let (length, moved) = (self.grid.sides()[axis] as i64, point[axis] as i64 + offset);
             place[axis] = match self.periodic[axis] {
                 true => moved.rem_euclid(length) as usize,
                 false => moved.clamp(0, length - 1) as usize,
             };
-            state[(place[0] * self.sides[1] + place[1]) * channels + channel]
+            self.grid.point(&place)
         };
         let mut inputs = Vec::new();
         for channel in 0..channels {
-            let here = at(1, 0, channel);
+            let value = |point: usize| state[point * channels + channel];
+            let here = value(here);
             inputs.push(here);
-            for axis in 2 - self.axes..2 {
-                let u = |offset: i64| at(axis, offset, channel);
+            for axis in 0..self.grid.axes() {
+                let u = |offset: i64| value(at(axis, offset));
                 inputs.push(u(1) - u(-1));
                 inputs.push(u(1) - 2.0 * here + u(-1));
-                if self.axes == 1 {
+                if self.grid.axes() == 1 {
                     inputs.push(u(2) - 2.0 * u(1) + 2.0 * u(-1) - u(-2));
                     inputs.push(u(2) - 4.0 * u(1) + 6.0 * here - 4.0 * u(-1) + u(-2));
                 }
@@ -277,8 +271,9 @@ impl Grid {
     }
 
     /// The position along each axis, and waves of it.
-    fn place(&self, point: [usize; 2]) -> impl Iterator<Item = f64> {
-        let axes = (2 - self.axes..2).map(move |axis| point[axis] as f64 / self.sides[axis].max(1) as f64);
+    fn position(&self, point: &[usize]) -> impl Iterator<Item = f64> {
+        let axes =
+            point.iter().zip(self.grid.sides()).map(|(&index, &side)| index as f64 / side.max(1) as f64);
         axes.flat_map(|x| {
             let (sin, cos) = (std::f64::consts::TAU * x).sin_cos();
             [x, sin, cos]

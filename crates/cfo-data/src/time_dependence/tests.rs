@@ -17,8 +17,8 @@ fn found(
     let description = Description {
         system: String::new(),
         shape,
-        periodic: vec![periodic; shape.axes],
-        domain: vec![[0.0, 1.0]; shape.axes],
+        periodic: vec![periodic; shape.axes()],
+        domain: vec![[0.0, 1.0]; shape.axes()],
         channel_names: vec![],
         channel_units: vec![],
         parameter_names: vec![],
@@ -45,11 +45,11 @@ fn found(
 }
 
 fn start(shape: FieldShape, trajectory: usize, random: &mut Philox) -> Vec<f64> {
-    if shape.axes == 0 {
+    if shape.axes() == 0 {
         return (0..shape.len()).map(|_| random.uniform_between(-1.5, 1.5)).collect();
     }
     let (a, b) = (random.normal(), random.normal());
-    let wave = |i: usize| std::f64::consts::PI * (i as f64) / (shape.width - 1) as f64;
+    let wave = |i: usize| std::f64::consts::PI * (i as f64) / (shape.grid.width() - 1) as f64;
     (0..shape.len()).map(|i| a * wave(i).sin() + b * ((2 + trajectory % 2) as f64 * wave(i)).sin()).collect()
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spectrum::Spectrum;
 use super::{lanes, ratio};
+use crate::Grid;
 
 /// First frequency of the middle band of fRMSE.
 const LOW_BAND_END: usize = 4;
@@ -12,49 +13,12 @@ const MIDDLE_BAND_END: usize = 12;
 /// Constant that The Well adds to the variance.
 const VARIANCE_FLOOR: f64 = 1e-7;
 
-/// Shape of one frame, `[height, width, channels]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Grid {
-    /// Space axes: 0 for an ODE, 1 or 2 for a field.
-    pub axes: usize,
-    /// Points along the first of two axes; 1 otherwise.
-    pub height: usize,
-    /// Points along the last axis; 1 for an ODE.
-    pub width: usize,
-    /// Values at a point.
-    pub channels: usize,
-    /// Lengths of the domain along height and width. They scale fRMSE; PDEBench uses 1.
-    pub extent: [f64; 2],
-}
-
-impl Grid {
-    /// Grid of an ODE system.
-    pub fn system(channels: usize) -> Self {
-        Self { axes: 0, height: 1, width: 1, channels, extent: [1.0; 2] }
-    }
-
-    /// Grid with one space axis of length 1.
-    pub fn line(width: usize, channels: usize) -> Self {
-        Self { axes: 1, width, ..Self::system(channels) }
-    }
-
-    /// Grid with two space axes of length 1.
-    pub fn plane(height: usize, width: usize, channels: usize) -> Self {
-        Self { axes: 2, height, ..Self::line(width, channels) }
-    }
-
-    fn points(&self) -> usize {
-        self.height * self.width
-    }
-
-    /// Entries of the error's spectrum: frequencies `0..=width/2` on a line, shells below half the shorter side on a
-    /// plane.
-    fn shells(&self) -> usize {
-        match self.axes {
-            0 => 0,
-            1 => self.width / 2 + 1,
-            _ => self.height.min(self.width) / 2,
-        }
+/// Entries of a field's spectrum: frequencies `0..=width/2` on a line, shells below half the shortest side on others.
+fn shells(grid: &Grid) -> usize {
+    match *grid.sides() {
+        [] => 0,
+        [points] => points / 2 + 1,
+        ref sides => sides.iter().min().map_or(0, |side| side / 2),
     }
 }
 
@@ -69,7 +33,7 @@ impl Grid {
 /// cRMSE  sqrt(mean_b (sum_x p - sum_x q)^2) / n
 /// max    max_b max_x |e|
 /// bRMSE  mean_b sqrt(mean e^2 over the boundary)            1D: both ends; 2D: four edges, corners counted twice
-/// fRMSE  mean over a band of f(k), f(k) = L/n sqrt(mean_b |F_k|^2)
+/// fRMSE  mean over a band of f(k), f(k) = 1/n sqrt(mean_b |F_k|^2)
 ///        F the unnormalised DFT of e; 2D: |F|^2 summed over shells floor(|k|) = s of the non-negative quadrant
 /// VRMSE  mean_b sqrt(mean_x e^2 / (var_x q + 1e-7))          The Well's, with the unbiased variance of its code
 /// ```
@@ -79,6 +43,7 @@ impl Grid {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldErrors {
     grid: Grid,
+    channels: usize,
     /// `[time, channel]`.
     cells: Vec<Cell>,
     /// Created with the first trajectory.
@@ -120,23 +85,23 @@ pub struct FieldReport {
 }
 
 impl FieldErrors {
-    /// Creates an empty collection for frames of this shape.
-    pub fn new(grid: Grid) -> Self {
-        Self { grid, cells: Vec::new(), workspace: None }
+    /// Creates an empty collection for frames of `channels` values at each point of a grid, a domain of volume 1.
+    pub fn new(grid: Grid, channels: usize) -> Self {
+        Self { grid, channels, cells: Vec::new(), workspace: None }
     }
 
-    /// Adds a trajectory, frame after frame, each `[height, width, channels]`.
+    /// Adds a trajectory, frame after frame, each `[points, channels]`.
     ///
     /// # Panics
     /// If the lengths differ or are not whole frames.
     pub fn push<P: Copy + Into<f64>, T: Copy + Into<f64>>(&mut self, prediction: &[P], truth: &[T]) {
         super::assert_same_length(prediction, truth);
-        let channels = self.grid.channels;
+        let channels = self.channels;
         let size = self.grid.points() * channels;
         assert!(truth.len().is_multiple_of(size), "{} numbers are not whole frames of {size}", truth.len());
         let times = truth.len() / size;
         if self.cells.len() < times * channels {
-            let empty = Cell { spectrum: vec![0.0; self.grid.shells()], ..Cell::default() };
+            let empty = Cell { spectrum: vec![0.0; shells(&self.grid)], ..Cell::default() };
             self.cells.resize(times * channels, empty);
         }
         let workspace = self.workspace.get_or_insert_with(|| Workspace::new(&self.grid));
@@ -155,7 +120,11 @@ impl FieldErrors {
     /// # Panics
     /// If the grids differ.
     pub fn merge(&mut self, other: Self) {
-        assert_eq!(self.grid, other.grid, "collections of different grids");
+        assert_eq!(
+            (self.grid, self.channels),
+            (other.grid, other.channels),
+            "collections of different frames"
+        );
         if self.cells.len() < other.cells.len() {
             let shorter = std::mem::replace(self, other);
             return self.merge(shorter);
@@ -181,17 +150,14 @@ impl FieldErrors {
 
     /// The metrics of each time, averaged over channels.
     pub fn per_time(&self) -> Vec<FieldReport> {
-        self.cells.chunks(self.grid.channels).map(|cells| self.summarise(cells)).collect()
+        self.cells.chunks(self.channels).map(|cells| self.summarise(cells)).collect()
     }
 
     fn summarise(&self, cells: &[Cell]) -> FieldReport {
         let grid = &self.grid;
         let mean = |metric: &dyn Fn(&Cell) -> f64| cells.iter().map(metric).sum::<f64>() / cells.len() as f64;
         let points = grid.points() as f64;
-        let spacing: f64 = match grid.axes {
-            1 => grid.extent[1] / points,
-            _ => grid.extent[0] * grid.extent[1] / points,
-        };
+        let spacing = 1.0 / points;
         let band = |from: usize, to: usize| {
             mean(&|cell| {
                 let band = &cell.spectrum[from.min(cell.spectrum.len())..to.min(cell.spectrum.len())];
@@ -199,7 +165,7 @@ impl FieldErrors {
                     / band.len() as f64
             })
         };
-        let space = grid.axes > 0;
+        let space = grid.axes() > 0;
         FieldReport {
             rmse: mean(&|cell| cell.rmse / cell.count),
             nrmse: mean(&|cell| cell.nrmse / cell.count),
@@ -237,7 +203,7 @@ impl Workspace {
         Self {
             error: vec![0.0; grid.points()],
             truth: vec![0.0; grid.points()],
-            spectrum: (grid.axes > 0).then(|| Spectrum::new(grid)),
+            spectrum: (grid.axes() > 0).then(|| Spectrum::new(grid)),
         }
     }
 
@@ -268,15 +234,18 @@ impl Workspace {
         }
     }
 
-    /// Mean squared error on the boundary.
+    /// Mean squared error on the boundary: both ends of each line of points along each axis.
     fn boundary_square(&self, grid: &Grid) -> f64 {
-        let (height, width, error) = (grid.height, grid.width, &self.error);
-        if grid.axes == 1 {
-            return (error[0].powi(2) + error[width - 1].powi(2)) / 2.0;
+        let (mut sum, mut count, mut stride) = (0.0, 0, grid.points());
+        for &side in grid.sides() {
+            let block = stride;
+            stride /= side;
+            for first in (0..grid.points()).step_by(block).flat_map(|block| block..block + stride) {
+                sum += self.error[first].powi(2) + self.error[first + block - stride].powi(2);
+                count += 2;
+            }
         }
-        let rows = (0..width).map(|x| error[x].powi(2) + error[(height - 1) * width + x].powi(2));
-        let columns = (0..height).map(|y| error[y * width].powi(2) + error[y * width + width - 1].powi(2));
-        rows.chain(columns).sum::<f64>() / (2 * (height + width)) as f64
+        sum / f64::from(count)
     }
 }
 
@@ -286,11 +255,11 @@ mod tests {
 
     #[test]
     fn a_constant_error_is_seen_by_all() {
-        for grid in [Grid::line(32, 2), Grid::plane(30, 34, 2)] {
+        for grid in [Grid::line(32), Grid::plane(30, 34), Grid::new(&[26, 27, 28]).unwrap()] {
             let size = grid.points() * 2;
             let truth: Vec<f32> = (0..3 * size).map(|i| (i as f32 * 0.37).sin()).collect();
             let prediction: Vec<f32> = truth.iter().map(|q| q + 0.5).collect();
-            let mut errors = FieldErrors::new(grid);
+            let mut errors = FieldErrors::new(grid, 2);
             errors.push(&prediction, &truth);
             let report = errors.report();
             let near = |found: f64, expected: f64| (found - expected).abs() < 1e-6;
@@ -305,7 +274,7 @@ mod tests {
 
     #[test]
     fn systems_have_no_space() {
-        let mut errors = FieldErrors::new(Grid::system(3));
+        let mut errors = FieldErrors::new(Grid::system(), 3);
         errors.push(&[1.0, 2.0, 3.0, 1.0, 2.0, 3.0], &[1.0, 2.0, 4.0, 1.0, 2.0, 3.0]);
         let report = errors.report();
         assert!((report.rmse - 1.0 / 6.0).abs() < 1e-15 && (report.nrmse - 0.25 / 6.0).abs() < 1e-15);
@@ -314,7 +283,7 @@ mod tests {
 
     #[test]
     fn trajectories_may_differ_in_length() {
-        let mut errors = FieldErrors::new(Grid::line(2, 1));
+        let mut errors = FieldErrors::new(Grid::line(2), 1);
         errors.push(&[1.0, 1.0], &[0.0, 0.0]);
         errors.push(&[3.0, 3.0, 5.0, 5.0], &[0.0, 0.0, 0.0, 0.0]);
         let per_time: Vec<f64> = errors.per_time().iter().map(|report| report.rmse).collect();
@@ -330,11 +299,11 @@ mod tests {
         let frame =
             |n: u32| -> Vec<f64> { (0..n * 64).map(|i| f64::from(i * i % 17) - f64::from(n)).collect() };
         let parts = [(frame(2), frame(2)), (frame(3), vec![1.0; 192]), (frame(1), vec![0.5; 64])];
-        let mut whole = FieldErrors::new(Grid::plane(8, 8, 1));
-        let mut merged = FieldErrors::new(Grid::plane(8, 8, 1));
+        let mut whole = FieldErrors::new(Grid::plane(8, 8), 1);
+        let mut merged = FieldErrors::new(Grid::plane(8, 8), 1);
         for (p, q) in &parts {
             whole.push(p, q);
-            let mut part = FieldErrors::new(Grid::plane(8, 8, 1));
+            let mut part = FieldErrors::new(Grid::plane(8, 8), 1);
             part.push(p, q);
             merged.merge(part);
         }
@@ -344,8 +313,8 @@ mod tests {
 
     #[test]
     fn nothing_and_not_a_number() {
-        assert!(FieldErrors::new(Grid::line(4, 1)).report().rmse.is_nan());
-        let mut errors = FieldErrors::new(Grid::line(4, 1));
+        assert!(FieldErrors::new(Grid::line(4), 1).report().rmse.is_nan());
+        let mut errors = FieldErrors::new(Grid::line(4), 1);
         errors.push(&[f64::NAN, 0.0, 0.0, 0.0], &[1.0; 4]);
         let report = errors.report();
         assert!(report.rmse.is_nan() && report.maximum.is_nan());
@@ -354,6 +323,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "not whole frames of 4")]
     fn frames_must_be_whole() {
-        FieldErrors::new(Grid::line(4, 1)).push(&[0.0; 6], &[0.0; 6]);
+        FieldErrors::new(Grid::line(4), 1).push(&[0.0; 6], &[0.0; 6]);
     }
 }

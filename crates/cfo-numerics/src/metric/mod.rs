@@ -1,6 +1,6 @@
 //! Error metrics of predictions.
 //!
-//! Predictions and truths are slices of `f32` or `f64`, frame after frame, each frame `[height, width, channels]`. Sums
+//! Predictions and truths are slices of `f32` or `f64`, frame after frame, each frame `[points, channels]`. Sums
 //! are `f64`. A prediction that is not finite gives a metric that is not finite. Ratios to a truth that is zero
 //! throughout are 0 for an exact prediction and infinite otherwise.
 
@@ -12,7 +12,7 @@ mod relative;
 mod spectrum;
 
 pub use channel::{ChannelError, ChannelErrors};
-pub use field::{FieldErrors, FieldReport, Grid};
+pub use field::{FieldErrors, FieldReport};
 pub use horizon::{Horizon, correlation_per_time, correlation_time, valid_time};
 pub use relative::{Summary, relative_l2, relative_l2_per_time};
 

@@ -29,7 +29,7 @@ impl Comparison<'_> {
 
     /// An image whose columns are equally spaced times, each interpolated between the two snapshots around it.
     pub(super) fn over_time(&self, field: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
-        let width = self.description.shape.width;
+        let width = self.description.shape.grid.width();
         let (first, last) = (self.times[0], self.times[self.frames() - 1]);
         let mut values = vec![0.0; COLUMNS * width];
         for column in 0..COLUMNS {

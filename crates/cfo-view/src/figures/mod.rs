@@ -82,7 +82,7 @@ pub fn worst(description: &Description, report: &Report, folder: &Path) -> Resul
         prediction: &worst.prediction,
         title,
     };
-    match description.shape.axes {
+    match description.shape.axes() {
         0 => comparison.write_system(folder),
         1 => comparison.write_line(folder),
         _ => comparison.write_plane(folder),
@@ -146,8 +146,7 @@ impl Comparison<'_> {
 
     /// Returns the range of a space axis, in grid points if the file has no domain.
     fn span(&self, axis: usize, label: &str) -> AxisSpan {
-        let points = [self.description.shape.height, self.description.shape.width];
-        let count = points[2 - self.description.shape.axes + axis];
+        let count = self.description.shape.grid.sides()[axis];
         match self.description.domain.get(axis) {
             Some(&[low, high]) if low < high => AxisSpan { label: label.into(), low, high },
             _ => AxisSpan { label: format!("{label} (grid points)"), low: 0.0, high: count as f64 },

@@ -66,20 +66,20 @@ impl Comparison<'_> {
 
     /// The scale of a channel's values. It leaves out the first snapshot, which is given and may be noise.
     pub(super) fn scale(&self, channel: usize) -> ColorScale {
-        let points = self.description.shape.height * self.description.shape.width;
+        let points = self.description.shape.grid.points();
         ColorScale::covering(self.true_values(channel).skip(points))
     }
 
     /// Width and height of an image whose longer side is `side`.
     pub(super) fn panel(&self, side: f64) -> (u32, u32) {
         let shape = self.description.shape;
-        let (width, height) = (shape.width as f64, shape.height as f64);
+        let (width, height) = (shape.grid.width() as f64, shape.grid.rows() as f64);
         let scale = side / width.max(height);
         ((width * scale).round().max(24.0) as u32, (height * scale).round().max(24.0) as u32)
     }
 
     pub(super) fn image(&self, values: Vec<f32>, scale: ColorScale, bar: bool) -> Image {
-        Image { values, width: self.description.shape.width, scale, bar }
+        Image { values, width: self.description.shape.grid.width(), scale, bar }
     }
 
     /// One frame of the animation: true, predicted and error side by side, a row for each channel.

@@ -27,7 +27,7 @@ impl MethodPanels<'_> {
         for (_, values) in &mut self.methods {
             values.resize(self.truth.len(), f32::NAN);
         }
-        match self.description.shape.axes {
+        match self.description.shape.axes() {
             2 => (0..self.description.shape.channels).map(|channel| self.plane(channel)).collect(),
             _ => vec![self.line((170, 160))],
         }

@@ -75,7 +75,7 @@ impl Extract {
     fn first(files: &[PageSource], wanted: &[usize], pairing: &Pairing) -> Result<Self> {
         let file = &files[0].file;
         let shape = file.description().shape;
-        let stride = shape.height.max(shape.width).div_ceil(MOST_POINTS);
+        let stride = shape.grid.rows().max(shape.grid.width()).div_ceil(MOST_POINTS);
         // Trajectories with predictions come first: they are the most interesting.
         let all = match wanted.is_empty() {
             true => pairing.order(file.len()),
@@ -99,7 +99,8 @@ impl Extract {
 
     /// Points that are shown along both axes.
     fn shape(&self, description: &Description) -> [usize; 2] {
-        [description.shape.height, description.shape.width].map(|points| points.div_ceil(self.stride))
+        [description.shape.grid.rows(), description.shape.grid.width()]
+            .map(|points| points.div_ceil(self.stride))
     }
 
     fn numbers(&self, description: &Description, files: usize) -> usize {
@@ -125,9 +126,10 @@ impl Extract {
     /// Adds the points of a snapshot that are shown to the channels.
     fn pick(&self, snapshot: &[f32], description: &Description, channels: &mut [Vec<f32>]) {
         let shape = description.shape;
-        for row in (0..shape.height).step_by(self.stride) {
-            for column in (0..shape.width).step_by(self.stride) {
-                let point = (row * shape.width + column) * shape.channels;
+        let [_, height, width, _] = shape.tensor(1);
+        for row in (0..height).step_by(self.stride) {
+            for column in (0..width).step_by(self.stride) {
+                let point = (row * width + column) * shape.channels;
                 let values = &snapshot[point..point + shape.channels];
                 channels.iter_mut().zip(values).for_each(|(channel, &value)| channel.push(value));
             }
@@ -265,10 +267,10 @@ fn field(
     }
     Ok(PageField {
         system: description.system.clone(),
-        axes: description.shape.axes,
+        axes: description.shape.axes(),
         height,
         width,
-        source: [description.shape.height, description.shape.width],
+        source: [description.shape.grid.rows(), description.shape.grid.width()],
         stride: extract.stride,
         domain: description.domain.clone(),
         periodic: description.periodic.clone(),
@@ -309,12 +311,7 @@ fn notes(
         notes.push(format!("{} of up to {longest} snapshots are shown, evenly spread", extract.frames));
     }
     if extract.stride > 1 {
-        let points = if shape.axes == 2 {
-            format!("{} x {}", shape.height, shape.width)
-        } else {
-            shape.width.to_string()
-        };
-        notes.push(format!("one point in {} of {points} is shown along each axis", extract.stride));
+        notes.push(format!("one point in {} of {} is shown along each axis", extract.stride, shape.grid));
     }
     let names = channels(file);
     for (PageSource { label, .. }, scales) in files.iter().zip(scales) {

@@ -1,6 +1,7 @@
 //! Training steps of the paper's networks at their sizes, on smooth data.
 
 use cfo::data::Trajectory;
+use cfo::numerics::Grid;
 use cfo::operator::{Dit, Fno, OperatorConfig};
 use cfo::paper::{Edition, System};
 use cfo::training::TrainingStep;
@@ -42,10 +43,10 @@ impl Setup<'_> {
         let mut description = system.equation().description();
         description.parameter_names.clear();
         let shape = &mut description.shape;
-        for side in [&mut shape.height, &mut shape.width] {
-            *side = self.side.filter(|_| *side > 1).unwrap_or(*side);
+        if let Some(side) = self.side {
+            shape.grid = Grid::new(&vec![side; shape.axes()]).expect("as many axes as before");
         }
-        let (size, frames) = (shape.len(), if shape.axes == 2 { 20 } else { 101 });
+        let (size, frames) = (shape.len(), if shape.axes() == 2 { 20 } else { 101 });
         let times: Vec<f64> = (0..frames).map(|frame| f64::from(frame) / f64::from(frames - 1)).collect();
         let one = |index: usize| {
             let phase = |place: usize| index as f64 + 0.618 * place as f64;

@@ -4,20 +4,24 @@
 //! sides of the grid: neighbouring points become channels of one point. Everything between data and predictions works in the latent space;
 //! errors are measured in the space of the data.
 
+use cfo_data::FieldShape;
 use cfo_engine::{Graph, Node, Wavelet, WaveletFamily};
+use cfo_numerics::Grid;
 
 use crate::error::{CfoError, Result};
 use crate::operator::StateSpace;
 use crate::recipe::{LatentConfig, LatentWavelet};
 
 impl LatentConfig {
-    /// Returns the space of coefficients for states with these space axes.
-    pub(crate) fn latent(self, axes: usize, periodic: [bool; 2]) -> Option<Latent> {
+    /// Returns the space of coefficients for states of a space.
+    pub(crate) fn latent(self, states: &StateSpace) -> Option<Latent> {
         let family = match self.wavelet? {
             LatentWavelet::Haar => WaveletFamily::Haar,
             LatentWavelet::Daubechies4 => WaveletFamily::Daubechies4,
         };
-        Some(Latent { wavelet: Wavelet { family, levels: self.levels, periodic }, axes })
+        let [_, rows, columns] = states.periodic;
+        let wavelet = Wavelet { family, levels: self.levels, periodic: [rows, columns] };
+        Some(Latent { wavelet, axes: states.field.axes() })
     }
 }
 
@@ -42,11 +46,14 @@ impl Latent {
     /// # Errors
     /// If a side cannot be halved once per level.
     pub(crate) fn space(self, states: &StateSpace) -> Result<StateSpace> {
-        let [height, width, channels] = states.field;
+        let [_, height, width, channels] = states.field.tensor(1);
         let levels = self.wavelet.levels;
-        if self.axes == 0 {
+        if !(1..=2).contains(&self.axes) {
             return Err(CfoError::BadData {
-                problem: "`latent.wavelet` is set, but the states have no space axes for wavelets".into(),
+                problem: format!(
+                    "`latent.wavelet` is set, but wavelets need one or two space axes and the states have {}",
+                    self.axes
+                ),
                 hint: "leave `latent.wavelet` out".into(),
             });
         }
@@ -68,7 +75,7 @@ impl Latent {
             }
         }
         let [rows, columns] = self.halvings();
-        let field = [height >> rows, width >> columns, channels << (rows + columns)];
+        let field = self.field([height >> rows, width >> columns, channels << (rows + columns)]);
         Ok(StateSpace { field, ..states.clone() })
     }
 
@@ -83,9 +90,15 @@ impl Latent {
     }
 
     /// Returns the field of the states that have coefficients of this shape.
-    pub(crate) fn original(self, [height, width, channels]: [usize; 3]) -> [usize; 3] {
-        let [rows, columns] = self.halvings();
-        [height << rows, width << columns, channels >> (rows + columns)]
+    pub(crate) fn original(self, coefficients: FieldShape) -> FieldShape {
+        let ([_, height, width, channels], [rows, columns]) = (coefficients.tensor(1), self.halvings());
+        self.field([height << rows, width << columns, channels >> (rows + columns)])
+    }
+
+    /// Returns the shape with these numbers of rows, columns and channels.
+    fn field(self, [height, width, channels]: [usize; 3]) -> FieldShape {
+        let grid = if self.axes > 1 { Grid::plane(height, width) } else { Grid::line(width) };
+        FieldShape { grid, channels }
     }
 
     /// Returns the kinds of details, from the coarsest level to the finest, in the order of their channels.
@@ -120,7 +133,8 @@ impl Latent {
     }
 
     /// Transforms consecutive states to coefficients, in place.
-    pub(crate) fn encode(self, field: [usize; 3], values: &mut [f32]) {
+    pub(crate) fn encode(self, shape: FieldShape, values: &mut [f32]) {
+        let [_, field @ ..] = shape.tensor(1);
         self.each(field, values, |one, moved| {
             self.wavelet.forward(field, one);
             moved.copy_from_slice(one);
@@ -129,7 +143,8 @@ impl Latent {
     }
 
     /// Transforms coefficients to states, in place: the inverse of [`Latent::encode`], which is also its transpose.
-    pub(crate) fn decode(self, field: [usize; 3], values: &mut [f32]) {
+    pub(crate) fn decode(self, shape: FieldShape, values: &mut [f32]) {
+        let [_, field @ ..] = shape.tensor(1);
         self.each(field, values, |one, moved| {
             moved.copy_from_slice(one);
             self.rearrange(field, |latent, transformed| one[transformed] = moved[latent]);
@@ -171,7 +186,7 @@ impl Latent {
     pub(crate) fn decoded(self, graph: &mut Graph, x: Node) -> Result<Node> {
         let shape = graph.shape(x).axes().to_vec();
         let (batch, mut sides) = (shape[0], [shape[1], shape[2]]);
-        let [_, _, channels] = self.original([shape[1], shape[2], shape[3]]);
+        let channels = shape[3] / self.expansion();
         let mut averages = graph.slice(x, 3, 0, channels)?;
         let (mut start, planar) = (channels, self.axes > 1);
         for level in self.bands().chunks(if planar { 3 } else { 1 }) {
@@ -219,18 +234,18 @@ mod tests {
             planar: bool,
             channels in 1..4_usize,
             daubechies: bool,
-            periodic: [bool; 2],
+            periodic: [bool; 3],
         ) {
             let wavelet = Some(if daubechies { LatentWavelet::Daubechies4 } else { LatentWavelet::Haar });
-            let axes = if planar { 2 } else { 1 };
-            let latent = LatentConfig { wavelet, levels }.latent(axes, periodic).unwrap();
-            let field = [if planar { sides[0] << levels } else { 1 }, sides[1] << levels, channels];
+            let sides = sides.map(|side| side << levels);
+            let field = if planar { FieldShape::plane(sides[0], sides[1], channels) } else { FieldShape::line(sides[1], channels) };
             let states = StateSpace { field, periodic, conditions: 0 };
+            let latent = LatentConfig { wavelet, levels }.latent(&states).unwrap();
             let space = latent.space(&states).unwrap();
-            prop_assert_eq!(space.field.iter().product::<usize>(), field.iter().product::<usize>());
+            prop_assert_eq!(space.field.len(), field.len());
             prop_assert_eq!(latent.original(space.field), field);
             let mut random = Philox::new(seed, 0);
-            let values: Vec<f32> = (0..2 * field.iter().product::<usize>()).map(|_| random.normal() as f32).collect();
+            let values: Vec<f32> = (0..2 * field.len()).map(|_| random.normal() as f32).collect();
             let mut coefficients = values.clone();
             latent.encode(field, &mut coefficients);
             let energy = |values: &[f32]| values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
@@ -238,7 +253,7 @@ mod tests {
             let mut back = coefficients.clone();
             latent.decode(field, &mut back);
             let mut graph = Graph::new();
-            let shape = [2, space.field[0], space.field[1], space.field[2]];
+            let shape = space.field.tensor(2);
             let x = graph.input("x", shape).unwrap();
             let states = latent.decoded(&mut graph, x).unwrap();
             let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
@@ -257,9 +272,9 @@ mod tests {
     #[test]
     fn averages_come_first() {
         let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels: 2 };
-        let latent = config.latent(2, [false; 2]).unwrap();
-        let mut values = vec![3.0; 8 * 4 * 2];
-        latent.encode([8, 4, 2], &mut values);
+        let states = StateSpace { field: FieldShape::plane(8, 4, 2), periodic: [false; 3], conditions: 0 };
+        let mut values = vec![3.0; states.field.len()];
+        config.latent(&states).unwrap().encode(states.field, &mut values);
         for place in values.chunks(32) {
             // A level along an axis multiplies the average of a constant by the square root of 2.
             assert!(place[..2].iter().all(|average| (average - 12.0).abs() < 1e-5), "{place:?}");
@@ -269,16 +284,20 @@ mod tests {
 
     #[test]
     fn sides_that_cannot_be_halved_are_refused_with_the_levels_that_can() {
-        let refused = |field: [usize; 3], axes: usize, levels: usize| {
+        let refused = |dimensions: &[usize], levels: usize| {
             let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels };
-            let states = StateSpace { field, periodic: [false; 2], conditions: 0 };
-            let error = config.latent(axes, [false; 2]).unwrap().space(&states).unwrap_err();
+            let (grid, channels) = (Grid::new(&dimensions[1..]).unwrap(), dimensions[0]);
+            let states =
+                StateSpace { field: FieldShape { grid, channels }, periodic: [false; 3], conditions: 0 };
+            let error = config.latent(&states).unwrap().space(&states).unwrap_err();
             format!("{error} {}", error.hint().unwrap_or_default())
         };
-        let said = refused([1, 100, 1], 1, 3);
+        let said = refused(&[1, 100], 3);
         assert!(said.contains("the width of the grid is 100, which is not a multiple of 8"), "{said}");
         assert!(said.contains("set `latent.levels` to 2 at most"), "{said}");
-        assert!(refused([7, 8, 1], 2, 1).contains("a side of 7 cannot be halved"));
-        assert!(refused([1, 1, 3], 0, 1).contains("no space"));
+        assert!(refused(&[1, 7, 8], 1).contains("a side of 7 cannot be halved"));
+        for sides in [&[1][..], &[1, 8, 8, 8]] {
+            assert!(refused(sides, 1).contains("wavelets need one or two space axes"), "{sides:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The survey of the training data: one pass reads, measures, hashes and stores every value.
 
-use cfo_data::{ChangeProducts, FieldShape, Normalization, RoundingCheck, Statistics};
+use cfo_data::{ChangeProducts, Normalization, RoundingCheck, Statistics};
 use cfo_numerics::{DrawBy, Energy};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -255,9 +255,9 @@ impl Surveyor<'_> {
         }
         let mut data = None;
         if let Some(latent) = self.source.latent {
-            let FieldShape { height, width, channels, .. } = self.source.set.description.shape;
+            let shape = self.source.set.description.shape;
             data.insert(Statistics::new(channels)).add(snapshots);
-            latent.encode([height, width, channels], snapshots);
+            latent.encode(shape, snapshots);
         }
         let mut values = Statistics::new(channels);
         values.add(snapshots);

@@ -1,5 +1,6 @@
 //! Inputs of a model's programs: a batch of states or trajectories, with their times and PDE parameters.
 
+use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Role, Shape};
 
 use crate::error::Result;
@@ -10,9 +11,9 @@ use crate::operator::Context;
 impl Model {
     /// Returns the shape of a batch of integrated values: states, or whole trajectories.
     pub(crate) fn moving_shape(&self, batch: usize) -> [usize; 4] {
-        let [height, width, channels] = self.setting.field;
+        let FieldShape { grid, channels } = self.setting.field;
         match self.motion().kind() {
-            MotionKind::Trajectory { frames } => [batch, frames, height * width, channels],
+            MotionKind::Trajectory { frames } => [batch, frames, grid.points(), channels],
             MotionKind::Velocity | MotionKind::Step => self.batch_shape(batch),
         }
     }

@@ -32,8 +32,6 @@ pub struct Model {
     pub recipe: Recipe,
     /// Name of the system.
     pub system: String,
-    /// Number of space axes of the data.
-    pub axes: usize,
     /// Shapes that the network is built for.
     pub setting: StateSpace,
     /// The conversion between the user's units and the network's.
@@ -87,14 +85,13 @@ impl Model {
             });
         }
         let states = StateSpace::new(*shape, periodic, conditions);
-        let setting = match recipe.latent.latent(shape.axes, states.periodic) {
+        let setting = match recipe.latent.latent(&states) {
             Some(latent) => latent.space(&states)?,
             None => states,
         };
         let model = Self {
             recipe: recipe.clone(),
             system: system.clone(),
-            axes: shape.axes,
             setting,
             scaling: Scaling::default(),
             denoiser: None,
@@ -119,13 +116,12 @@ impl Model {
     /// Returns the shape of a snapshot.
     pub fn shape(&self) -> FieldShape {
         let field = self.setting.field;
-        let [height, width, channels] = self.latent().map_or(field, |latent| latent.original(field));
-        FieldShape { axes: self.axes, height, width, channels }
+        self.latent().map_or(field, |latent| latent.original(field))
     }
 
     /// Returns the latent space that the network works in; `None` if it works in the space of the data.
     pub(crate) fn latent(&self) -> Option<Latent> {
-        self.recipe.latent.latent(self.axes, self.setting.periodic)
+        self.recipe.latent.latent(&self.setting)
     }
 
     /// Encodes consecutive states in the user's units: converts them to the network's space and units.
@@ -138,17 +134,16 @@ impl Model {
     /// Encodes states in place.
     pub(crate) fn encode_in_place(&self, states: &mut [f32]) {
         if let Some(latent) = self.latent() {
-            let FieldShape { height, width, channels, .. } = self.shape();
-            latent.encode([height, width, channels], states);
+            latent.encode(self.shape(), states);
         }
         self.scaling.normalize_in_place(states);
     }
 
     /// Decodes consecutive states: converts them to the space and units of the user. The inverse of [`Model::encode`].
     pub(crate) fn decode(&self, states: &[f32]) -> Vec<f32> {
-        let (mut values, shape) = (self.scaling.restore(states), self.shape());
+        let mut values = self.scaling.restore(states);
         if let Some(latent) = self.latent() {
-            latent.decode([shape.height, shape.width, shape.channels], &mut values);
+            latent.decode(self.shape(), &mut values);
         }
         values
     }
@@ -163,7 +158,7 @@ impl Model {
             return Ok(self.clone());
         }
         let free = self.operator().takes_any_grid();
-        if !free || found.axes != needed.axes || found.channels != needed.channels {
+        if !free || found.axes() != needed.axes() || found.channels != needed.channels {
             return Err(CfoError::BadData {
                 problem: format!(
                     "the file has snapshots of shape {:?}, but the model was trained on {:?}",
@@ -176,8 +171,7 @@ impl Model {
                 },
             });
         }
-        let field = [found.height, found.width, found.channels];
-        let states = StateSpace { field, ..self.setting.clone() };
+        let states = StateSpace { field: found, ..self.setting.clone() };
         let setting = self.latent().map_or_else(|| Ok(states.clone()), |latent| latent.space(&states))?;
         let model = Self { setting, ..self.clone() };
         model.operator().check(&model.operator_setting())?;
@@ -297,11 +291,10 @@ impl Model {
 
     /// Returns the shape of a batch of states.
     pub(crate) fn batch_shape(&self, batch: usize) -> [usize; 4] {
-        let [height, width, channels] = self.setting.field;
-        [batch, height, width, channels]
+        self.setting.field.tensor(batch)
     }
 
-    /// Appends the network on a field `[batch, height, width, inputs]`.
+    /// Appends the network on a field `[batch, rows, width, inputs]`.
     ///
     /// # Errors
     /// If the network cannot take the field.

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// The start and the length of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct StepStart {
-    /// `[batch, height, width, channels]`.
+    /// `[batch, rows, width, channels]`.
     pub(crate) state: Node,
     /// `[batch]`.
     pub(crate) time: Node,

@@ -11,10 +11,10 @@ use crate::operator::Context;
 pub struct Batch {
     /// Times and PDE parameters.
     pub context: Context,
-    /// `[batch, height, width, channels]`.
+    /// `[batch, rows, width, channels]`.
     pub state: Node,
     /// The target: a velocity or the next snapshot, shaped like the state; see [`Draw`](super::Draw). For a window, it contains all
-    /// snapshots after the first, `[intervals * batch, height, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
+    /// snapshots after the first, `[intervals * batch, rows, width, channels]`; [`Batch::snapshot`] returns one. For a whole trajectory
     /// it is `[batch, frames, points, channels]`.
     pub target: Node,
     /// `[batch, 1, 1, channels]`: weight of each error, smaller where the velocity is less certain. `None` unless noise was removed or
@@ -43,7 +43,7 @@ impl Batch {
         Point { context: Context { time, ..self.context }, state, given: None, noise: self.noise }
     }
 
-    /// Appends a snapshot of a window, counted from 0: `[batch, height, width, channels]`.
+    /// Appends a snapshot of a window, counted from 0: `[batch, rows, width, channels]`.
     ///
     /// # Errors
     /// If the window has no such snapshot.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use cfo_data::FieldShape;
 use cfo_engine::{Graph, Node};
-use cfo_numerics::Path;
+use cfo_numerics::{Grid, Path};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,64 +63,67 @@ pub struct ConditionalFlowMatching {
 #[derive(Clone, Copy)]
 struct Arrangement {
     frames: usize,
-    field: [usize; 3],
+    field: FieldShape,
 }
 
 impl Arrangement {
     /// Returns the grid: frames by points, a line of frames, or a plane of points whose channels are the frames.
-    fn grid(self) -> [usize; 2] {
-        match self.field {
-            [1, 1, _] => [1, self.frames],
-            [1, width, _] => [self.frames, width],
-            [height, width, _] => [height, width],
+    fn grid(self) -> Grid {
+        match (self.has_frames_as_channels(), self.field.grid.width()) {
+            (true, _) => self.field.grid,
+            (false, 1) => Grid::line(self.frames),
+            (false, width) => Grid::plane(self.frames, width),
         }
     }
 
-    fn is_planar(self) -> bool {
-        self.field[0] > 1
+    fn has_frames_as_channels(self) -> bool {
+        self.field.grid.rows() > 1
+    }
+
+    /// Returns the axes of a batch of fields with some channels.
+    fn tensor(self, batch: usize, channels: usize) -> [usize; 4] {
+        FieldShape { grid: self.grid(), channels }.tensor(batch)
     }
 
     /// Returns the number of channels of a trajectory in the field.
     fn channels(self) -> usize {
-        self.field[2] * if self.is_planar() { self.frames } else { 1 }
+        self.field.channels * if self.has_frames_as_channels() { self.frames } else { 1 }
     }
 
     /// Appends the conversion of trajectories to a field.
     fn arrange(self, graph: &mut Graph, x: Node, batch: usize) -> Result<Node> {
-        let [height, width] = self.grid();
-        let x = if self.is_planar() { graph.permute(x, &[0, 2, 1, 3])? } else { x };
-        Ok(graph.reshape(x, [batch, height, width, self.channels()])?)
+        let x = if self.has_frames_as_channels() { graph.permute(x, &[0, 2, 1, 3])? } else { x };
+        Ok(graph.reshape(x, self.tensor(batch, self.channels()))?)
     }
 
     /// Appends the inverse of [`Arrangement::arrange`].
     fn restore(self, graph: &mut Graph, field: Node, batch: usize) -> Result<Node> {
-        let [height, width, channels] = self.field;
-        if self.is_planar() {
-            let field = graph.reshape(field, [batch, height * width, self.frames, channels])?;
+        let (points, channels) = (self.field.grid.points(), self.field.channels);
+        if self.has_frames_as_channels() {
+            let field = graph.reshape(field, [batch, points, self.frames, channels])?;
             return Ok(graph.permute(field, &[0, 2, 1, 3])?);
         }
-        Ok(graph.reshape(field, [batch, self.frames, height * width, channels])?)
+        Ok(graph.reshape(field, [batch, self.frames, points, channels])?)
     }
 
     /// Appends copies of a snapshot at every frame.
     fn spread(self, graph: &mut Graph, snapshot: Node, batch: usize) -> Result<Node> {
-        let [height, width] = self.grid();
-        match self.field {
-            [1, _, channels] => Ok(graph.broadcast(snapshot, [batch, height, width, channels])?),
-            _ => Ok(snapshot),
+        match self.has_frames_as_channels() {
+            true => Ok(snapshot),
+            false => Ok(graph.broadcast(snapshot, self.tensor(batch, self.field.channels))?),
         }
     }
 
     /// Appends the time of each frame, from -1 to 1; `None` if frames are channels.
     fn clock(self, graph: &mut Graph, batch: usize) -> Result<Option<Node>> {
-        if self.is_planar() {
+        if self.has_frames_as_channels() {
             return Ok(None);
         }
-        let [height, width] = self.grid();
         let when = |frame: usize| 2.0 * frame as f64 / (self.frames - 1) as f64 - 1.0;
-        let shape = if height == 1 { [1, 1, width, 1] } else { [1, height, 1, 1] };
+        let shape =
+            if self.field.grid.width() == 1 { [1, 1, self.frames, 1] } else { [1, self.frames, 1, 1] };
         let clock = graph.formula().constant(shape, (0..self.frames).map(when).collect());
-        Ok(Some(clock.broadcast([batch, height, width, 1]).node()?))
+        Ok(Some(clock.broadcast(self.tensor(batch, 1)).node()?))
     }
 }
 
@@ -133,7 +137,6 @@ impl ConditionalFlowMatching {
     /// Appends the network's velocity at a point. The network gets the snapshot where `told` `[batch, 1, 1, 1]` is 1.
     fn velocity(&self, graph: &mut Graph, model: &Model, point: &Point, told: Node) -> Result<Node> {
         let (arrangement, batch) = (self.arrangement(model), graph.shape(told).axes()[0]);
-        let [height, width] = arrangement.grid();
         let mut parts = vec![arrangement.arrange(graph, point.state, batch)?];
         let given = point.given.ok_or_else(|| CfoError::BadData {
             problem: "the first snapshot of a trajectory is missing".into(),
@@ -141,7 +144,7 @@ impl ConditionalFlowMatching {
         })?;
         let given = graph.multiply(given, told)?;
         parts.push(arrangement.spread(graph, given, batch)?);
-        parts.push(graph.broadcast(told, [batch, height, width, 1])?);
+        parts.push(graph.broadcast(told, arrangement.tensor(batch, 1))?);
         parts.extend(arrangement.clock(graph, batch)?);
         let field = graph.concat(&parts, 3)?;
         let found = model.network(graph, field, &point.context)?;
@@ -236,11 +239,10 @@ impl Motion for ConditionalFlowMatching {
         let arrangement = Arrangement { frames: self.keys.frames, field: space.field };
         let (outputs, periodic) = (arrangement.channels(), space.periodic);
         // The trajectory, the snapshot, whether the snapshot is given, and the frames' times unless frames are channels.
-        let inputs = outputs + space.field[2] + 1 + usize::from(!arrangement.is_planar());
-        let periodic = match space.field {
-            [1, 1, _] => [false, false],
-            [1, ..] => [false, periodic[1]],
-            _ => periodic,
+        let inputs = outputs + space.field.channels + 1 + usize::from(!arrangement.has_frames_as_channels());
+        let periodic = match arrangement.has_frames_as_channels() {
+            true => periodic,
+            false => [false, false, periodic[2] && space.field.grid.width() > 1],
         };
         let (grid, conditions) = (arrangement.grid(), space.conditions);
         Setting { grid, inputs, outputs, periodic, conditions, timed: true }

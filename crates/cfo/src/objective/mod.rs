@@ -167,10 +167,10 @@ impl Draw {
 pub struct Point {
     /// Time and PDE parameters; for [`MotionKind::Trajectory`] the time of the flow from noise, in [0, 1].
     pub context: Context,
-    /// `[batch, height, width, channels]`: states. For [`MotionKind::Trajectory`], `[batch, frames, points, channels]`: trajectories during
+    /// `[batch, rows, width, channels]`: states. For [`MotionKind::Trajectory`], `[batch, frames, points, channels]`: trajectories during
     /// their generation.
     pub state: Node,
-    /// `[batch, height, width, channels]`: the initial snapshots, for [`MotionKind::Trajectory`].
+    /// `[batch, rows, width, channels]`: the initial snapshots, for [`MotionKind::Trajectory`].
     pub given: Option<Node>,
     /// Random numbers of this step and these trajectories.
     pub noise: Noise,

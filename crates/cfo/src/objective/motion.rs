@@ -30,7 +30,7 @@ pub trait Motion: Send + Sync {
 
     /// Returns the shapes that the network is built for. The default has the grid and the channels of the states.
     fn setting(&self, states: &StateSpace) -> Setting {
-        Setting::square(states.field, states.periodic, states.conditions)
+        Setting::of(states)
     }
 
     /// Returns the time that is an input of the network. The default is the time of the data for a velocity, and none for other kinds.

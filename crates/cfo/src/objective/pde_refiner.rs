@@ -237,7 +237,7 @@ impl Motion for PdeRefiner {
     }
 
     fn setting(&self, states: &StateSpace) -> Setting {
-        let own = Setting::square(states.field, states.periodic, states.conditions);
+        let own = Setting::of(states);
         Setting { inputs: 2 * own.outputs, ..own }
     }
 

@@ -163,7 +163,7 @@ impl Operator for Dit {
         let x = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
         let x = Self::zero(graph, "head", x, patch * patch * setting.outputs)?;
         let whole = graph.unpatch(x, patch, h, w)?;
-        Ok(crop(graph, whole, setting.grid)?)
+        Ok(crop(graph, whole, [setting.grid.rows(), setting.grid.width()])?)
     }
 }
 

@@ -47,8 +47,6 @@ impl Operator for Fno {
     }
 
     fn check(&self, setting: &Setting) -> Result<()> {
-        let [height, width] = setting.grid;
-        let shortest = if height > 1 { height.min(width) } else { width };
         if self.modes == 0 || self.width < 2 || !self.width.is_multiple_of(2) || self.blocks == 0 {
             return Err(CfoError::invalid(
                 "operator",
@@ -57,10 +55,10 @@ impl Operator for Fno {
         }
         at_most("operator.width", self.width, MOST_FEATURES)?;
         at_most("operator.blocks", self.blocks, MOST_BLOCKS)?;
-        if 2 * self.modes > shortest + 1 {
+        if 2 * self.modes > setting.grid.shortest() + 1 {
             return Err(CfoError::BadGrid {
                 operator: "fno",
-                found: format!("a grid of {height} x {width}"),
+                found: format!("a grid of {}", setting.grid),
                 needed: format!("{} modes need sides of {} points or more", self.modes, 2 * self.modes - 1),
             });
         }
@@ -69,7 +67,7 @@ impl Operator for Fno {
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let Self { width, blocks, modes, .. } = *self;
-        let (batch, [h, w]) = (graph.shape(field).axes()[0], setting.grid);
+        let (batch, [_, h, w]) = (graph.shape(field).axes()[0], setting.grid.padded());
         let mut parts = vec![field, coordinates(graph, batch, h, w)?];
         if let Some(conditions) = context.conditions {
             let count = graph.shape(conditions).last();

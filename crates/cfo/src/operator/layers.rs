@@ -70,7 +70,8 @@ impl Padding {
             Self::Circular => [PadMode::Circular; 2],
             Self::Replicate => [PadMode::Replicate; 2],
             Self::Auto => {
-                setting.periodic.map(|periodic| if periodic { PadMode::Circular } else { PadMode::Replicate })
+                let [_, rows, columns] = setting.periodic;
+                [rows, columns].map(|periodic| if periodic { PadMode::Circular } else { PadMode::Replicate })
             }
         })
     }

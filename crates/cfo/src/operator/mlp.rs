@@ -95,20 +95,22 @@ impl Operator for Mlp {
         for (layer, &width) in self.hidden.iter().enumerate() {
             x = linear(graph, &format!("hidden.{layer}"), x, width, self.activation.into())?;
         }
-        let [height, width] = setting.grid;
-        let output = linear(graph, "head", x, height * width * setting.outputs, Activation::Identity)?;
-        Ok(graph.reshape(output, [batch, height, width, setting.outputs])?)
+        let shape = setting.output(batch);
+        let output = linear(graph, "head", x, shape[1..].iter().product(), Activation::Identity)?;
+        Ok(graph.reshape(output, shape)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cfo_data::FieldShape;
+
     use super::*;
     use crate::operator::parameter_count;
 
     fn parameters(timed: bool) -> usize {
         let mut graph = Graph::new();
-        let setting = Setting { timed, ..Setting::square([1, 1, 3], [false; 2], 0) };
+        let setting = Setting { timed, ..Setting::new(FieldShape::system(3), &[], 0) };
         let time = graph.input("time", [7]).unwrap();
         let field = graph.input("state", [7, 1, 1, 3]).unwrap();
         let context = Context { time, conditions: None };

@@ -14,6 +14,7 @@ mod unet;
 
 use cfo_data::FieldShape;
 use cfo_engine::{Graph, Node, Parameter};
+use cfo_numerics::Grid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,8 @@ pub trait Operator: Send + Sync {
     /// Returns the name in reports and checkpoints. A run is loaded only with an operator of the name that trained it.
     fn name(&self) -> &str;
 
-    /// Appends the network on a field `[batch, height, width, inputs]` and returns its output, `[batch, height, width, outputs]`.
+    /// Appends the network on a field `[batch, rows, width, inputs]` and returns its output, `[batch, rows, width, outputs]`. The rows are the
+    /// lines of points along the last axis of [`Setting::grid`].
     ///
     /// # Errors
     /// If the network cannot be built for `setting`.
@@ -108,33 +110,33 @@ pub trait Operator: Send + Sync {
 /// The shape of the states, the periodicity of their axes and the number of PDE parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateSpace {
-    /// Height, width and channels of a snapshot.
-    pub field: [usize; 3],
-    /// Whether each of the two axes is periodic.
-    pub periodic: [bool; 2],
+    /// Grid and channels of a snapshot.
+    pub field: FieldShape,
+    /// Whether each axis of [`Grid::padded`] is periodic.
+    pub periodic: [bool; Grid::MOST_AXES],
     /// Number of PDE parameters that are inputs of the network.
     pub conditions: usize,
 }
 
 impl StateSpace {
     pub(crate) fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
-        let lead = 2 - shape.axes;
-        let axis = |i: usize| i >= lead && periodic.get(i - lead).copied().unwrap_or(false);
-        Self { field: [shape.height, shape.width, shape.channels], periodic: [axis(0), axis(1)], conditions }
+        let mut padded = [false; Grid::MOST_AXES];
+        padded[Grid::MOST_AXES - shape.axes()..].iter_mut().zip(periodic).for_each(|(to, &from)| *to = from);
+        Self { field: shape, periodic: padded, conditions }
     }
 }
 
 /// Shapes an operator is built for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Height and width of the grid: 1 x width on a line, 1 x 1 for an ODE system.
-    pub grid: [usize; 2],
+    /// The points of the fields.
+    pub grid: Grid,
     /// Number of channels of the input field.
     pub inputs: usize,
     /// Number of channels of the output field.
     pub outputs: usize,
-    /// Whether each of the two axes is periodic.
-    pub periodic: [bool; 2],
+    /// Whether each axis of [`Grid::padded`] is periodic.
+    pub periodic: [bool; Grid::MOST_AXES],
     /// Number of PDE parameters that are inputs of the network; 0 for none.
     pub conditions: usize,
     /// Whether time is an input of the network.
@@ -142,10 +144,15 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Creates the setting for states of a shape.
+    /// Creates the setting for states of a shape, with as many output as input channels. `periodic` has an entry for each axis.
     pub fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
-        let StateSpace { field, periodic, conditions } = StateSpace::new(shape, periodic, conditions);
-        Self::square(field, periodic, conditions)
+        Self::of(&StateSpace::new(shape, periodic, conditions))
+    }
+
+    /// Creates the setting for states of a space, with as many output as input channels.
+    pub fn of(states: &StateSpace) -> Self {
+        let StateSpace { field: FieldShape { grid, channels }, periodic, conditions } = *states;
+        Self { grid, inputs: channels, outputs: channels, periodic, conditions, timed: true }
     }
 
     /// Returns the time, if it is an input of the network.
@@ -153,10 +160,14 @@ impl Setting {
         self.timed.then_some(context.time)
     }
 
-    /// Creates a setting with as many output as input channels.
-    pub fn square([height, width, channels]: [usize; 3], periodic: [bool; 2], conditions: usize) -> Self {
-        let (grid, timed) = ([height, width], true);
-        Self { grid, inputs: channels, outputs: channels, periodic, conditions, timed }
+    /// Returns the axes of a batch of input fields, `[batch, rows, width, inputs]`.
+    pub fn input(&self, batch: usize) -> [usize; 4] {
+        FieldShape { grid: self.grid, channels: self.inputs }.tensor(batch)
+    }
+
+    /// Returns the axes of a batch of output fields, `[batch, rows, width, outputs]`.
+    pub fn output(&self, batch: usize) -> [usize; 4] {
+        FieldShape { grid: self.grid, channels: self.outputs }.tensor(batch)
     }
 }
 

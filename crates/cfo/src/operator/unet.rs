@@ -40,8 +40,7 @@ impl Default for Unet {
 impl Unet {
     /// Returns the sizes of all scales for a setting.
     fn scales(&self, setting: &Setting) -> Result<Scales> {
-        let [height, width] = setting.grid;
-        let planar = height > 1;
+        let planar = setting.grid.extended() > 1;
         let channels =
             self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
         if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0)
@@ -51,7 +50,7 @@ impl Unet {
                 format!("{channels:?} must each be a multiple of `operator.groups` = {}", self.groups),
             ));
         }
-        if width == 1 {
+        if setting.grid.width() == 1 {
             return Err(CfoError::BadGrid {
                 operator: "unet",
                 found: "a state without space".into(),

@@ -106,8 +106,8 @@ impl Alignment {
 
     /// Adds a note if domain or periodicity differ from those of the training data.
     fn note_space(&mut self, model: &Model, description: &Description) {
-        let axes = model.axes;
-        let trained = &model.setting.periodic[2 - axes..];
+        let padded = &model.setting.periodic;
+        let trained = &padded[padded.len() - model.setting.field.axes()..];
         if description.periodic != trained {
             self.notes.push(format!(
                 "`periodic` of the space axes is {:?} in the file, but {trained:?} in the training data",

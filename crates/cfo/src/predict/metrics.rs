@@ -1,6 +1,6 @@
 //! PDEBench's metrics of a set of rollouts, and the times for which a rollout is valid.
 
-use cfo_numerics::metric::{ChannelError, ChannelErrors, FieldErrors, Grid, correlation_time, valid_time};
+use cfo_numerics::metric::{ChannelError, ChannelErrors, FieldErrors, correlation_time, valid_time};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Model;
@@ -77,15 +77,9 @@ impl Sums {
     /// Creates the sums of no trajectories.
     pub(crate) fn new(model: &Model) -> Self {
         let shape = model.shape();
-        let grid = Grid {
-            axes: shape.axes,
-            height: shape.height,
-            width: shape.width,
-            channels: shape.channels,
-            extent: [1.0; 2],
-        };
-        let (errors, channels) = (FieldErrors::new(grid), ChannelErrors::new(shape.channels));
-        Self { errors, channels, has_space: shape.axes > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
+        let errors = FieldErrors::new(shape.grid, shape.channels);
+        let channels = ChannelErrors::new(shape.channels);
+        Self { errors, channels, has_space: shape.axes() > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
     }
 
     /// Returns the sums of one trajectory.

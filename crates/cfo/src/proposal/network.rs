@@ -27,7 +27,7 @@ impl Network {
     pub fn choose(survey: &FileSurvey, machine: Machine) -> Result<Self> {
         let (time, seen) = survey.time();
         // The smallest number of steps in which a kind of network learns, and the largest that is useful on small data.
-        let (candidates, batch, [fewest, most]) = match survey.shape.axes {
+        let (candidates, batch, [fewest, most]) = match survey.shape.axes() {
             0 => (perceptrons(survey, time), 512, [3e3, 1e4]),
             1 => (fourier(survey, time), batch(survey, 8..=32), [3e3, 6e3]),
             _ => (fourier(survey, time), batch(survey, 4..=16), [2e3, 4e3]),
@@ -53,9 +53,8 @@ impl Network {
 /// Returns the number of multiplications of the forward pass of one sample.
 fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f64> {
     let mut graph = Graph::new();
-    let [height, width] = setting.grid;
     let time = graph.input("time", [1])?;
-    let field = graph.input("field", [1, height, width, setting.inputs])?;
+    let field = graph.input("field", setting.input(1))?;
     let conditions = match setting.conditions {
         0 => None,
         count => Some(graph.input("conditions", [1, count])?),
@@ -66,17 +65,15 @@ fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f6
 
 /// Returns the number of fields per step. It is smaller for large fields, because every point of a field is a sample.
 fn batch(survey: &FileSurvey, range: RangeInclusive<usize>) -> usize {
-    let points = survey.shape.height * survey.shape.width;
+    let points = survey.shape.grid.points();
     (16_384 / points.max(1)).next_power_of_two().clamp(*range.start(), *range.end())
 }
 
 /// Returns Fourier operators of several widths, the widest first. They need fewer steps than U-Nets (docs/experiments.md).
 fn fourier(survey: &FileSurvey, time: bool) -> Vec<OperatorConfig> {
-    let line = survey.shape.axes == 1;
-    let (height, width) = (survey.shape.height, survey.shape.width);
-    let shortest = if line { width } else { height.min(width) };
+    let line = survey.shape.axes() == 1;
     // At most a third of the points: products of two modes have up to twice their frequencies, which the grid must resolve.
-    let modes = (shortest / 3).clamp(1, if line { 16 } else { 8 });
+    let modes = (survey.shape.grid.shortest() / 3).clamp(1, if line { 16 } else { 8 });
     let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
     let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time });
     widths.iter().map(of_width).collect()
@@ -104,7 +101,7 @@ fn reasons(survey: &FileSurvey, operator: &OperatorConfig, seen: String) -> Vec<
             ("activation", "a smooth field, on which solvers keep their order".into()),
         ],
         _ => {
-            let place = if survey.shape.axes == 1 { "a line" } else { "a plane" };
+            let place = if survey.shape.axes() == 1 { "a line" } else { "a plane" };
             let kind =
                 format!("a field on {place}; predicts on other resolutions too. Try `unet` for shocks");
             vec![

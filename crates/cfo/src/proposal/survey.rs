@@ -137,7 +137,7 @@ impl FileSurvey {
             return None;
         }
         let shares = shares.join(", ");
-        let also = match self.shape.axes {
+        let also = match self.shape.axes() {
             0 => "",
             _ => ", a law that involves more than neighbouring points",
         };

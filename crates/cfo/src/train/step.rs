@@ -1,5 +1,6 @@
 //! The graph of a training step: sampling, forward pass, loss, backward pass, sum over ranks, clipping, Adam, EMA.
 
+use cfo_data::FieldShape;
 use cfo_engine::{BatchDraw, Element, Graph, Node, PathData, PathSample, PathTensors, Shape};
 use cfo_numerics::{NoiseSchedule, Path, Spline};
 
@@ -84,8 +85,8 @@ pub(super) fn drawn(
     // Whole trajectories have one axis of points, whatever their grid.
     let target = match model.objective().draw() {
         objective::Draw::Trajectory { frames, .. } => {
-            let [batch, height, width, channels] = model.batch_shape(samples.range.len());
-            graph.reshape(target, [batch, frames, height * width, channels])?
+            let FieldShape { grid, channels } = model.setting.field;
+            graph.reshape(target, [samples.range.len(), frames, grid.points(), channels])?
         }
         _ => target,
     };
@@ -178,7 +179,7 @@ fn trust(model: &Model, data: &TrainingData, graph: &mut Graph, samples: &Sample
         return Ok(None);
     }
     let tensors = PathTensors {
-        values: graph.input("data.trust", [data.rows(), 1, 1, model.setting.field[2]])?,
+        values: graph.input("data.trust", [data.rows(), 1, 1, model.setting.field.channels])?,
         times: graph.tensor("data.times", Element::Double, [data.rows()])?,
         offsets: graph.tensor("data.offsets", Element::Index, [data.trajectories() + 1])?,
     };

@@ -175,7 +175,7 @@ impl TrainingData {
             trust: Vec::new(),
             warnings: Vec::new(),
         };
-        let (size, channels) = (model.batch_shape(1).iter().product::<usize>(), model.setting.field[2]);
+        let (size, channels) = (model.batch_shape(1).iter().product::<usize>(), model.setting.field.channels);
         // `path.trust` judges paths without filled states.
         let removed = if model.denoiser.is_some() { &self.trust[..] } else { &[] };
         let width = removed.len() / self.rows();
@@ -304,7 +304,7 @@ impl TrainingData {
             let shape = self.values_shape(model);
             memory.insert_real(VALUES, shape, &vec![0.0; shape.iter().product()])?;
         }
-        let channels = model.setting.field[2];
+        let channels = model.setting.field.channels;
         memory.insert("data.times", Element::Double, [self.rows()], Data::F64(&self.times))?;
         memory.insert("data.offsets", Element::Index, [self.offsets.len()], Data::Index(&self.offsets))?;
         if !self.trust.is_empty() {

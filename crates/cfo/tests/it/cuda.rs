@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use cfo::data::FieldShape;
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
 use cfo::numerics::Philox;
 use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
@@ -34,7 +35,7 @@ const PRECISIONS: [(Precision, f64, f64); 3] = [
 const ROUNDINGS: f64 = 8.0;
 
 fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
-    let setting = |field, periodic| Setting::square(field, periodic, 2);
+    let setting = |shape, periodic: &[bool]| Setting::new(shape, periodic, 2);
     let unet = |channels: Vec<usize>, groups: usize| {
         OperatorConfig::Unet(Unet { channels: Some(channels), groups, ..Unet::default() })
     };
@@ -44,17 +45,17 @@ fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
     };
     let mlp = |hidden| OperatorConfig::Mlp(Mlp { hidden, ..Mlp::default() });
     vec![
-        ("mlp, odd", mlp(vec![5, 7]), setting([1, 1, 3], [false; 2])),
-        ("mlp", mlp(vec![128, 64]), setting([1, 1, 3], [false; 2])),
-        ("fno1d, odd", fno(6, 3), setting([1, 9, 1], [false, true])),
-        ("fno1d", fno(32, 6), setting([1, 100, 1], [false, true])),
-        ("fno2d", fno(16, 3), setting([12, 16, 2], [true; 2])),
-        ("unet1d, odd", unet(vec![4, 8], 2), setting([1, 12, 1], [false, true])),
-        ("unet1d", unet(vec![16, 32], 8), setting([1, 100, 1], [false, true])),
-        ("unet2d, odd", unet(vec![4, 8], 2), setting([4, 8, 3], [true, false])),
-        ("unet2d", unet(vec![16, 32], 8), setting([32, 32, 2], [false; 2])),
-        ("dit, odd", dit(2, 8, 2), setting([4, 6, 2], [false; 2])),
-        ("dit", dit(4, 64, 2), setting([32, 32, 2], [false; 2])),
+        ("mlp, odd", mlp(vec![5, 7]), setting(FieldShape::system(3), &[])),
+        ("mlp", mlp(vec![128, 64]), setting(FieldShape::system(3), &[])),
+        ("fno1d, odd", fno(6, 3), setting(FieldShape::line(9, 1), &[true])),
+        ("fno1d", fno(32, 6), setting(FieldShape::line(100, 1), &[true])),
+        ("fno2d", fno(16, 3), setting(FieldShape::plane(12, 16, 2), &[true, true])),
+        ("unet1d, odd", unet(vec![4, 8], 2), setting(FieldShape::line(12, 1), &[true])),
+        ("unet1d", unet(vec![16, 32], 8), setting(FieldShape::line(100, 1), &[true])),
+        ("unet2d, odd", unet(vec![4, 8], 2), setting(FieldShape::plane(4, 8, 3), &[true, false])),
+        ("unet2d", unet(vec![16, 32], 8), setting(FieldShape::plane(32, 32, 2), &[false, false])),
+        ("dit, odd", dit(2, 8, 2), setting(FieldShape::plane(4, 6, 2), &[false, false])),
+        ("dit", dit(4, 64, 2), setting(FieldShape::plane(32, 32, 2), &[false, false])),
     ]
 }
 
@@ -69,12 +70,11 @@ struct Built {
 
 fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     let mut graph = Graph::new();
-    let ([h, w], c) = (setting.grid, setting.inputs);
     let mut tensors: Vec<(String, Shape)> = vec![
         ("time".into(), [batch].into()),
-        ("state".into(), [batch, h, w, c].into()),
+        ("state".into(), setting.input(batch).into()),
         ("conditions".into(), [batch, setting.conditions].into()),
-        ("target".into(), [batch, h, w, c].into()),
+        ("target".into(), setting.input(batch).into()),
     ];
     let inputs: Vec<Node> =
         tensors.iter().map(|(name, shape)| graph.input(name, shape.clone()).unwrap()).collect();
@@ -253,7 +253,7 @@ fn deterministic_runs_yield_the_same_bits() {
 
 /// Returns travelling waves on a plane of 32 x 32 points.
 pub fn planes(count: usize) -> Trajectories {
-    use cfo::data::{Description, FieldShape, Trajectory};
+    use cfo::data::{Description, Trajectory};
     let shape = FieldShape::plane(32, 32, 2);
     let description = Description {
         system: "waves".into(),

@@ -159,7 +159,7 @@ fn planes_are_learnt_and_velocities_come_back() {
         training.configure(move |recipe| recipe.latent = latent)
     };
     let trained = training(250, in_space(LatentWavelet::Daubechies4, 1)).fit(&data).unwrap();
-    assert_eq!(trained.model().setting.field, [4, 8, 4]);
+    assert_eq!(trained.model().setting.field, FieldShape::plane(4, 8, 4));
     assert_eq!(trained.model().shape(), data.description.shape);
     let (error, still) = (trained.evaluate(data.test()).unwrap().relative_l2.mean, persistence(&data));
     assert!(5.0 * error < still, "relative L2 {error}; of a constant prediction {still}");

@@ -88,7 +88,7 @@ impl Motion for Absolute {
     }
 
     fn setting(&self, states: &StateSpace) -> Setting {
-        let setting = Setting::square(states.field, states.periodic, states.conditions);
+        let setting = Setting::of(states);
         Setting { inputs: 2 * setting.outputs, ..setting }
     }
 

@@ -311,7 +311,7 @@ fn grids_are_kept_until_weights_change() {
     let set = Trajectories::simulate(&burgers, 8, 0, &false.into()).unwrap();
     let text = "[operator]\nkind = \"fno\"\nwidth = 4\nmodes = 4\nblocks = 1\n[train]\nsteps = 2\nbatch = 4\nvalidate_every = 0\n";
     let trained = trained(&Recipe::parse(text, &[]).unwrap(), &set, None, false).unwrap();
-    let shape = |points| FieldShape { width: points, ..set.description.shape };
+    let shape = |points| FieldShape::line(points, 1);
     let at = |points: usize| {
         let state = vec![0.5; points];
         trained.on_grid(shape(points)).unwrap().predict(&state, 0.0, &[0.1]).unwrap().states

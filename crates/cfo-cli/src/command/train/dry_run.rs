@@ -28,7 +28,7 @@ struct DryRun {
     /// Steps of fine-tuning after them.
     finetune_steps: u32,
     batch: usize,
-    shape: [usize; 3],
+    shape: Vec<usize>,
     mean: Vec<f64>,
     deviation: Vec<f64>,
     velocity: Vec<f64>,
@@ -81,7 +81,7 @@ impl DryRun {
             steps: recipe.train.steps,
             finetune_steps: recipe.finetune.steps,
             batch: recipe.train.batch,
-            shape: model.setting.field,
+            shape: model.setting.field.dimensions(),
             mean: means(model),
             deviation: model.scaling.deviation.clone(),
             velocity: model.scaling.velocity.clone(),

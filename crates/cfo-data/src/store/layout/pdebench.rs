@@ -4,6 +4,7 @@ use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, read_all, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
+use cfo_numerics::Grid;
 
 /// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.
 pub(crate) struct Groups {
@@ -32,17 +33,15 @@ impl Groups {
         }
         let axes = extent.len() - 2;
         let shape = FieldShape::from_dimensions(&extent[1..]).expect("one or two space axes");
-        let grid = |axis: &str| coordinates(&file, &format!("{}/grid/{axis}", names[0]));
-        let x = grid("x")?;
-        let domain = if axes == 1 {
-            vec![domain(x, shape.width)]
-        } else {
-            let y = grid("y")?;
-            // Some files store x before y, which is detected only for grids that are not square.
-            let y_first = y.as_ref().is_none_or(|y| y.len() == shape.height);
-            let (first, second) = if y_first { (y, x) } else { (x, y) };
-            vec![domain(first, shape.height), domain(second, shape.width)]
-        };
+        let mut coordinates: Vec<Option<Vec<f64>>> = (["z", "y", "x"][3 - axes..].iter())
+            .map(|axis| coordinates(&file, &format!("{}/grid/{axis}", names[0])))
+            .collect::<Result<_, _>>()?;
+        // Some files store x first, which is detected only for grids that are not square.
+        let sides = shape.grid.sides();
+        if coordinates[0].as_ref().is_some_and(|first| first.len() != sides[0]) {
+            coordinates.reverse();
+        }
+        let domain = coordinates.into_iter().zip(sides).map(|(axis, &points)| domain(axis, points)).collect();
         let description = Description::unnamed(shape, vec![false; axes], domain);
         let contents = Contents::new(file.path(), description, names.len(), data.is_double());
         Ok(Self { contents, file, names })
@@ -168,11 +167,9 @@ impl Fields {
             }
         }
         let axes = rank - 2;
-        let shape = match extent[2..] {
-            [height, width] => FieldShape::plane(height, width, names.len()),
-            _ => FieldShape::line(extent[rank - 1], names.len()),
-        };
-        let axis_names = ["x-coordinate", "y-coordinate"];
+        let grid = Grid::new(&extent[2..]).expect("one or two space axes");
+        let shape = FieldShape { grid, channels: names.len() };
+        let axis_names = ["x-coordinate", "y-coordinate", "z-coordinate"];
         let mut domains = Vec::new();
         for (axis, name) in axis_names.iter().take(axes).enumerate() {
             domains.push(domain(coordinates(file, name)?, extent[2 + axis]));

@@ -40,7 +40,7 @@ pub(crate) trait TrajectorySource: Send + Sync {
     /// Times of a trajectory, one for each snapshot.
     fn times(&self, trajectory: usize) -> Result<Vec<f64>, DataError>;
 
-    /// Snapshots `first..first + count` of a trajectory, `[count, height, width, channels]`.
+    /// Snapshots `first..first + count` of a trajectory, `[count, points, channels]`.
     fn values(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<f32>, DataError>;
 
     /// Snapshots `first..first + count` of a trajectory, in double precision.

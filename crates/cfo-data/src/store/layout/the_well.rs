@@ -5,6 +5,7 @@ use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
 use crate::{DataError, Description, FieldShape};
+use cfo_numerics::Grid;
 
 /// Groups of fields by tensor order: scalars, vectors, matrices.
 const ORDERS: [&str; 3] = ["t0_fields", "t1_fields", "t2_fields"];
@@ -22,8 +23,8 @@ struct Field {
     array: Hdf5Array,
     /// Whether the field has a trajectory axis.
     by_sample: bool,
-    /// Whether the field has each of the two space axes of a snapshot.
-    by_axis: [bool; 2],
+    /// Points along the axes of a snapshot, 1 along those that the field does not have.
+    grid: Grid,
     /// Number of components at a point.
     width: usize,
 }
@@ -132,10 +133,7 @@ fn describe(file: &Hdf5, axes: &[String]) -> Result<Description, DataError> {
         }
     }
     let system = file.group_texts("/", "dataset_name")?.and_then(|texts| texts.into_iter().next());
-    let shape = match extents[..] {
-        [height, width] => FieldShape::plane(height, width, 0),
-        _ => FieldShape::line(extents[0], 0),
-    };
+    let shape = FieldShape { grid: Grid::new(&extents).expect("at most three axes"), channels: 0 };
     let system = system.unwrap_or_default();
     Ok(Description { system, ..Description::unnamed(shape, periodic, domains) })
 }
@@ -195,26 +193,26 @@ impl Field {
             return Ok(None);
         }
         let by_sample = flag(&array, "sample_varying", true)?;
-        let varying = array.numbers("dim_varying")?.unwrap_or_else(|| vec![1.0; shape.axes]);
-        if varying.len() != shape.axes {
+        let varying = array.numbers("dim_varying")?.unwrap_or_else(|| vec![1.0; shape.axes()]);
+        if varying.len() != shape.axes() {
             let found = format!("{} entries in `dim_varying`", varying.len());
             return Err(array.origin().unfit(found, "one for each space axis"));
         }
-        let mut by_axis = [false; 2];
-        by_axis[2 - shape.axes..].iter_mut().zip(&varying).for_each(|(axis, &flag)| *axis = flag != 0.0);
+        let axes = || shape.grid.sides().iter().zip(&varying);
+        let own: Vec<usize> = axes().map(|(&side, &flag)| if flag == 0.0 { 1 } else { side }).collect();
         let mut expected = Vec::new();
         expected.extend(by_sample.then_some(rows[0]));
         expected.push(rows[1]);
-        expected.extend(by_axis[0].then_some(shape.height));
-        expected.extend(by_axis[1].then_some(shape.width));
-        expected.extend(vec![shape.axes; order]);
+        expected.extend(axes().filter(|(_, flag)| **flag != 0.0).map(|(side, _)| side));
+        expected.extend(vec![shape.axes(); order]);
         if array.shape() != expected {
             return Err(array.origin().unfit(shape_text(array.shape()), shape_text(&expected)));
         }
-        Ok(Some(Self { array, by_sample, by_axis, width: shape.axes.pow(order as u32) }))
+        let grid = Grid::new(&own).expect("as many axes as the snapshot");
+        Ok(Some(Self { array, by_sample, grid, width: shape.axes().pow(order as u32) }))
     }
 
-    /// Reads frames, `[count, height, width, components]`, repeated along omitted axes.
+    /// Reads frames, `[count, points, components]`, repeated along omitted axes.
     fn read<T: Float>(
         &self,
         trajectory: usize,
@@ -227,18 +225,21 @@ impl Field {
             block = block.narrow(0, trajectory, 1);
         }
         let stored = T::read(&self.array, &block.narrow(usize::from(self.by_sample), first, count))?;
-        let height = if self.by_axis[0] { shape.height } else { 1 };
-        let width = if self.by_axis[1] { shape.width } else { 1 };
-        if (height, width) == (shape.height, shape.width) {
+        if self.grid == shape.grid {
             return Ok(stored);
         }
-        let mut values = Vec::with_capacity(count * shape.height * shape.width * self.width);
-        for frame in 0..count {
-            for row in 0..shape.height {
-                for column in 0..shape.width {
-                    let point = (frame * height + row.min(height - 1)) * width + column.min(width - 1);
-                    values.extend_from_slice(&stored[point * self.width..(point + 1) * self.width]);
-                }
+        let own = self.grid.sides();
+        let source = |point: usize| {
+            let place = shape.grid.place(point);
+            let nearest: Vec<usize> =
+                place.iter().zip(own).map(|(&index, &side)| index.min(side - 1)).collect();
+            self.grid.point(&nearest)
+        };
+        let sources: Vec<usize> = (0..shape.grid.points()).map(source).collect();
+        let mut values = Vec::with_capacity(count * sources.len() * self.width);
+        for frame in stored.chunks_exact(self.grid.points() * self.width) {
+            for &point in &sources {
+                values.extend_from_slice(&frame[point * self.width..][..self.width]);
             }
         }
         Ok(values)

@@ -23,7 +23,7 @@ impl Channels {
     ) -> Result<Self, DataError> {
         let shape = description.shape;
         let mut row = vec![frames];
-        row.extend(&shape.dimensions()[..shape.axes]);
+        row.extend(shape.grid.sides());
         let own = channel_names(description);
         let mut rows = Vec::new();
         for (index, name) in dataset_names(&own, taken).into_iter().enumerate() {

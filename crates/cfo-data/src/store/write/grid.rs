@@ -12,10 +12,9 @@ pub(super) fn centres([low, high]: [f64; 2], points: usize) -> Vec<f64> {
 
 /// First point and spacing along x, y and z, for images that have three axes; x is the last axis of our arrays.
 pub(super) fn origin_and_spacing(description: &Description) -> ([f64; 3], [f64; 3]) {
-    let FieldShape { axes, height, width, .. } = description.shape;
+    let sides = description.shape.grid.sides();
     let (mut origin, mut spacing) = ([0.0; 3], [1.0; 3]);
-    for (axis, points) in [width, height].into_iter().enumerate().take(axes) {
-        let [low, high] = description.domain[axes - 1 - axis];
+    for (axis, (&points, [low, high])) in sides.iter().zip(&description.domain).rev().enumerate() {
         spacing[axis] = (high - low) / points as f64;
         origin[axis] = low + spacing[axis] / 2.0;
     }
@@ -24,7 +23,7 @@ pub(super) fn origin_and_spacing(description: &Description) -> ([f64; 3], [f64; 
 
 /// Names of the space axes, in the order of our arrays.
 pub(super) fn axis_names(shape: &FieldShape) -> &'static [&'static str] {
-    &["y", "x"][2 - shape.axes..]
+    &["z", "y", "x"][3 - shape.axes()..]
 }
 
 /// Names of the channels: those of the description, or numbers.
@@ -51,7 +50,7 @@ pub(super) fn dataset_names(names: &[String], taken: &[&str]) -> Vec<String> {
     names.iter().map(unique).collect()
 }
 
-/// One channel of `[frames, height, width, channels]` numbers.
+/// One channel of `[frames, points, channels]` numbers.
 pub(super) fn channel(values: &[f32], channels: usize, channel: usize) -> Vec<f32> {
     values[channel..].iter().step_by(channels).copied().collect()
 }

@@ -205,7 +205,7 @@ impl TrajectoryWriter {
         Ok(())
     }
 
-    /// Writes the next snapshots of the trajectory that was started last, `[frames, height, width, channels]`.
+    /// Writes the next snapshots of the trajectory that was started last, `[frames, points, channels]`.
     pub fn frames(&mut self, values: &[f32]) -> Result<(), DataError> {
         let (total, written) = self.current;
         let size = self.description.shape.len();

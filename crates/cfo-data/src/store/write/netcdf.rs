@@ -161,7 +161,7 @@ impl LayoutOutput for NetcdfOutput {
         let root = &self.root;
         root.text("Conventions", "CF-1.11")?;
         root.text("title", &self.description.system)?;
-        if self.description.shape.axes > 0 {
+        if self.description.shape.axes() > 0 {
             let periodic: Vec<i64> = self.description.periodic.iter().map(|&flag| i64::from(flag)).collect();
             root.numbers("periodic", &periodic, &[periodic.len()])?;
         }

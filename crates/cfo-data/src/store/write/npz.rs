@@ -169,11 +169,11 @@ impl NpzOutput {
         let Description { system, shape, periodic, domain, channel_names, channel_units, parameter_names } =
             self.description.clone();
         let mut entries = vec![];
-        if shape.axes > 0 {
+        if shape.axes() > 0 {
             let periodic: Vec<u8> = periodic.iter().map(|&flag| u8::from(flag)).collect();
-            entries.push(self.append("periodic", "|i1", &[shape.axes], &periodic)?);
+            entries.push(self.append("periodic", "|i1", &[shape.axes()], &periodic)?);
             let domain = bytes_of(domain.as_flattened(), f64::to_le_bytes);
-            entries.push(self.append("domain", "<f8", &[shape.axes, 2], &domain)?);
+            entries.push(self.append("domain", "<f8", &[shape.axes(), 2], &domain)?);
         }
         let lists = [("channel_names", channel_names), ("channel_units", channel_units)];
         for (name, texts) in lists.into_iter().chain([("parameter_names", parameter_names)]) {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::grid::centres;
+use super::grid::{axis_names, centres};
 use super::hdf5::{Growing, Hdf5Dataset, Hdf5Group};
 use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description};
@@ -31,8 +31,8 @@ impl PdebenchOutput {
         options: &WriteOptions,
     ) -> Result<Self, DataError> {
         let shape = &description.shape;
-        if shape.axes == 0 || (shape.axes == 1 && shape.channels > 1) {
-            let (axes, channels) = (shape.axes, shape.channels);
+        let (axes, channels) = (shape.axes(), shape.channels);
+        if axes == 0 || (axes == 1 && channels > 1) {
             let what = format!("{axes} space axes with {channels} channels in the layout `pdebench`");
             return Err(DataError::unsupported(target, what));
         }
@@ -49,8 +49,8 @@ impl PdebenchOutput {
     }
 
     /// Cell centres along a space axis.
-    fn centres(&self, axis: usize, points: usize) -> Vec<f32> {
-        single(&centres(self.description.domain[axis], points))
+    fn centres(&self, axis: usize) -> Vec<f32> {
+        single(&centres(self.description.domain[axis], self.description.shape.grid.sides()[axis]))
     }
 
     /// Starts `NNNN/data` with its grid and the times of the trajectory.
@@ -61,18 +61,17 @@ impl PdebenchOutput {
         extent.extend(shape.dimensions());
         self.data = Some((group.planned::<f32>("data", &extent, self.compression)?, 0));
         let grid = group.group("grid")?;
-        for (name, points) in
-            [("x", self.centres(1, shape.width)), ("y", self.centres(0, shape.height)), ("t", single(times))]
-        {
+        for (axis, name) in axis_names(&shape).iter().enumerate().rev() {
+            let points = self.centres(axis);
             grid.dataset(name, &[points.len()], &points)?;
         }
-        Ok(())
+        grid.dataset("t", &[times.len()], &single(times)).map(drop)
     }
 
     /// Starts a row of `tensor`, which has one list of times.
     fn start_row(&mut self, times: &[f64]) -> Result<(), DataError> {
         if self.count == 0 {
-            let row = [times.len(), self.description.shape.width];
+            let row = [times.len(), self.description.shape.grid.width()];
             self.tensor = Some(self.root.growing("tensor", &row, 0f32, false, self.compression)?);
             self.times = times.to_vec();
         } else if times != self.times {
@@ -90,7 +89,7 @@ fn single(numbers: &[f64]) -> Vec<f32> {
 
 impl LayoutOutput for PdebenchOutput {
     fn start(&mut self, head: &Head<'_>) -> Result<(), DataError> {
-        match self.description.shape.axes {
+        match self.description.shape.axes() {
             1 => self.start_row(head.times)?,
             _ => self.start_group(head.times)?,
         }
@@ -122,10 +121,10 @@ impl LayoutOutput for PdebenchOutput {
                 root.number(name, value)?;
             }
         }
-        if self.description.shape.axes == 2 {
+        if self.description.shape.axes() > 1 {
             return Ok(());
         }
-        let points = self.centres(0, self.description.shape.width);
+        let points = self.centres(0);
         root.dataset("x-coordinate", &[points.len()], &points)?;
         // PDEBench's times have one entry more than frames.
         let mut times = self.times.clone();

@@ -111,10 +111,10 @@ impl TableOutput {
         root.text("format", FORMAT)?;
         root.number("version", VERSION)?;
         root.text("system", system)?;
-        if shape.axes > 0 {
+        if shape.axes() > 0 {
             let periodic: Vec<i64> = periodic.iter().map(|&flag| i64::from(flag)).collect();
-            root.numbers("periodic", &periodic, &[shape.axes])?;
-            root.numbers("domain", domain.as_flattened(), &[shape.axes, 2])?;
+            root.numbers("periodic", &periodic, &[shape.axes()])?;
+            root.numbers("domain", domain.as_flattened(), &[shape.axes(), 2])?;
         }
         for (name, texts) in [("channel_names", channel_names), ("channel_units", channel_units)] {
             if !texts.is_empty() {

@@ -46,12 +46,9 @@ pub(super) fn resolve(path: &Path, force: bool) -> Result<PathBuf, DataError> {
 pub(super) fn check_description(target: &Path, description: &Description) -> Result<(), DataError> {
     let shape = &description.shape;
     let labels = [&description.channel_names, &description.channel_units];
-    let fits = shape.axes <= 2
-        && !shape.is_empty()
-        && (shape.axes == 2 || shape.height == 1)
-        && (shape.axes > 0 || shape.width == 1)
-        && description.periodic.len() == shape.axes
-        && description.domain.len() == shape.axes
+    let fits = !shape.is_empty()
+        && description.periodic.len() == shape.axes()
+        && description.domain.len() == shape.axes()
         && labels.iter().all(|names| names.is_empty() || names.len() == shape.channels);
     if fits {
         return Ok(());

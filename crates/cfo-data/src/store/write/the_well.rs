@@ -30,7 +30,7 @@ impl TheWellOutput {
         description: &Description,
         options: &WriteOptions,
     ) -> Result<Self, DataError> {
-        if description.shape.axes == 0 {
+        if description.shape.axes() == 0 {
             let what = "a system without space axes in the layout `the-well`";
             return Err(DataError::unsupported(target, what));
         }
@@ -127,7 +127,7 @@ impl LayoutOutput for TheWellOutput {
         let shape = self.description.shape;
         root.text("dataset_name", &self.description.system)?;
         root.text("grid_type", "cartesian")?;
-        root.number("n_spatial_dims", shape.axes as i64)?;
+        root.number("n_spatial_dims", shape.axes() as i64)?;
         root.number("n_trajectories", self.columns.lengths.len() as i64)?;
         root.texts("simulation_parameters", &[])?;
         self.write_dimensions()?;
@@ -135,7 +135,7 @@ impl LayoutOutput for TheWellOutput {
         self.write_parameters(&root.group("scalars")?)?;
         if let Some(channels) = &self.channels {
             for (_, row) in &channels.rows {
-                row.dataset.flags("dim_varying", &vec![true; shape.axes])?;
+                row.dataset.flags("dim_varying", &vec![true; shape.axes()])?;
                 row.dataset.flag("sample_varying", true)?;
                 row.dataset.flag("time_varying", true)?;
             }

@@ -1,12 +1,11 @@
 //! Writing VTKHDF: one trajectory as an image over time, with a point array for each channel.
 //!
-//! The arrays have an axis for the steps and the image's own axes, without one for the depth. VTK interprets further
-//! axes as components of a vector.
+//! The arrays have an axis for the steps and the image's own axes. VTK interprets further axes as components of a vector.
 
 use super::grid::{channel, channel_names, dataset_names, origin_and_spacing};
 use super::hdf5::{Hdf5Dataset, Hdf5Group};
 use super::{Compression, Head, LayoutOutput, WriteOptions};
-use crate::{DataError, Description, FieldShape};
+use crate::{DataError, Description};
 
 /// Version of the format: the first with images over time.
 const VERSION: [i64; 2] = [2, 0];
@@ -28,11 +27,11 @@ impl VtkhdfOutput {
     }
 
     fn write_image(&self, root: &Hdf5Group) -> Result<(), DataError> {
-        let FieldShape { height, width, .. } = self.description.shape;
+        let [depth, height, width] = self.description.shape.grid.padded().map(|points| points as i64 - 1);
         let (origin, spacing) = origin_and_spacing(&self.description);
         root.numbers("Version", &VERSION, &[2])?;
         root.short_text("Type", "ImageData")?;
-        let extent = [0, width as i64 - 1, 0, height as i64 - 1, 0, 0];
+        let extent = [0, width, 0, height, 0, depth];
         root.numbers("WholeExtent", &extent, &[6])?;
         root.numbers("Origin", &origin, &[3])?;
         root.numbers("Spacing", &spacing, &[3])?;
@@ -72,18 +71,18 @@ impl LayoutOutput for VtkhdfOutput {
             let needed = "one alone: the layout `vtkhdf` has one list of times";
             return Err(self.root.unfit(1, "another trajectory", needed));
         }
-        let FieldShape { axes, height, width, .. } = self.description.shape;
-        let extent: &[usize] = match axes {
-            2 => &[head.times.len(), height, width],
-            _ => &[head.times.len(), width],
-        };
+        let mut extent = vec![head.times.len()];
+        match self.description.shape.grid.sides() {
+            [] => extent.push(1),
+            sides => extent.extend(sides),
+        }
         let root = self.root.group("VTKHDF")?;
         self.write_image(&root)?;
         let names = dataset_names(&channel_names(&self.description), &[]);
         self.write_steps(&root, head, &names)?;
         let points = root.group("PointData")?;
         for (index, name) in names.iter().enumerate() {
-            let array = points.planned::<f32>(name, extent, self.compression)?;
+            let array = points.planned::<f32>(name, &extent, self.compression)?;
             if let Some(unit) = self.description.channel_units.get(index).filter(|unit| !unit.is_empty()) {
                 array.text("units", unit)?;
             }

@@ -113,7 +113,7 @@ impl Document<'_> {
 
     fn image(&self, output: &mut impl Write, trajectory: usize, frame: usize, time: f64) -> io::Result<()> {
         let shape = self.description.shape;
-        let size = format!("1 {} {}", shape.height, shape.width);
+        let size = joined(&shape.grid.padded());
         let ([x, y, z], [dx, dy, dz]) = origin_and_spacing(self.description);
         let three = "DataItem Dimensions=\"3\" NumberType=\"Float\" Precision=\"8\" Format=\"XML\"";
         writeln!(output, "      <Grid Name=\"trajectory {trajectory}\" GridType=\"Uniform\">")?;

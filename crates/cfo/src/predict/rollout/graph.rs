@@ -1,6 +1,5 @@
 //! RolloutGraphs of a rollout: one step of every trajectory, and the move to its end.
 
-use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Node, Program, Role, Shape};
 use cfo_numerics::ode::Tableau;
 
@@ -233,8 +232,7 @@ impl RolloutGraphs<'_> {
             MotionKind::Trajectory { frames } => insert(&names.frame_weights, [batch, frames].into())?,
             MotionKind::Step => {}
         }
-        let FieldShape { height, width, channels, .. } = model.shape();
-        insert(&names.output, [batch, height, width, channels].into())?;
+        insert(&names.output, model.shape().tensor(batch).into())?;
         for name in [&names.step, &names.accept, &names.keep] {
             insert(name, [batch].into())?;
         }

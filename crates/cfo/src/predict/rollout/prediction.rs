@@ -8,7 +8,7 @@ use crate::error::{CfoError, Halt, Result};
 /// The result of a [`Request`]: states at the requested times.
 #[derive(Clone, Debug, Default)]
 pub struct Prediction {
-    /// Snapshots of each trajectory, flattened `[times, height, width, channels]`, in the user's units and relative to the model's offset
+    /// Snapshots of each trajectory, flattened `[times, points, channels]`, in the user's units and relative to the model's offset
     /// (see [`Scaling::absolute`](crate::measure::scaling::Scaling::absolute)). A trajectory that diverged has the snapshots before that.
     pub states: Vec<Vec<f32>>,
     /// Times of each trajectory's snapshots.

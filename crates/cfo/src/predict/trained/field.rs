@@ -1,6 +1,5 @@
 //! The learned velocity as a function, and its vector-Jacobian products.
 
-use cfo_data::FieldShape;
 use cfo_engine::{Data, Element, Graph, Memory, Program, Role};
 
 use super::Trained;
@@ -127,11 +126,10 @@ impl Trained {
         // The unit of normalised velocity is one deviation per unit of the network's time.
         let size = normalized.len() / count;
         let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
-        let FieldShape { height, width, channels, .. } = model.shape();
-        let sides = [height, width, channels];
+        let shape = model.shape();
         let decoded = |mut values: Vec<f32>| {
             if let Some(latent) = model.latent() {
-                latent.decode(sides, &mut values);
+                latent.decode(shape, &mut values);
             }
             values
         };
@@ -146,7 +144,7 @@ impl Trained {
         // The transform is orthogonal, so vectors are transformed as values are.
         let mut vectors = vectors.to_vec();
         if let Some(latent) = model.latent() {
-            latent.encode(sides, &mut vectors);
+            latent.encode(shape, &mut vectors);
         }
         let scaled = vectors.iter().zip(deviations()).enumerate();
         let mut scaled: Vec<f64> =

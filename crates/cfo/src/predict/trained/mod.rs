@@ -332,7 +332,7 @@ impl Trained {
         if values.is_empty() || !values.len().is_multiple_of(size) {
             return Err(CfoError::BadData {
                 problem: format!("{} values are not a positive multiple of the state size {size}", values.len()),
-                hint: "a state is flattened `[height, width, channels]`, with the grid and the channels of the training data".into(),
+                hint: "a state is flattened `[points, channels]`, with the grid and the channels of the training data".into(),
             });
         }
         Ok(values.chunks_exact(size).map(<[f32]>::to_vec).collect())
@@ -361,7 +361,7 @@ mod tests {
         let recipe = Recipe::parse(text, &[]).unwrap();
         let trained = Training::from_recipe(&recipe).device(Device::Cpu).fit(&set).unwrap();
         let on = |points: usize| {
-            trained.on_grid(FieldShape { width: points, ..set.description.shape }).unwrap().weights
+            trained.on_grid(FieldShape::line(points, set.description.shape.channels)).unwrap().weights
         };
         let first = on(18);
         assert!(Arc::ptr_eq(&first, &on(18)));

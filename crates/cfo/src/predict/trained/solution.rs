@@ -7,7 +7,7 @@ use crate::predict::rollout::Prediction;
 pub struct Solution {
     /// The times, as they were requested.
     pub times: Vec<f64>,
-    /// The states in the user's units, flattened `[trajectories, times, height, width, channels]`.
+    /// The states in the user's units, flattened `[trajectories, times, points, channels]`.
     pub states: Vec<f32>,
     /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,

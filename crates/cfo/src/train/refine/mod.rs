@@ -257,7 +257,7 @@ impl<'a> Refiner<'a> {
         tried.keep_middle(TRIED);
         let tasks = tried.tasks(of, &[false]);
         let fine = self.solver.solve(&tasks, 1)?;
-        let deviation = tried.deviation(&self.gaps, chosen, self.solver.model.setting.field[2]);
+        let deviation = tried.deviation(&self.gaps, chosen, self.solver.model.setting.field.channels);
         let tolerance = (STEP_ERROR[0] * tried.missed(&fine)).min(STEP_ERROR[1] * deviation);
         let mut rows = 1;
         while rows < LONGEST {
@@ -299,7 +299,7 @@ impl<'a> Refiner<'a> {
         let (of, ways) = (Snapshots { data: &self.snapshots, set: self.set, gaps: &self.gaps }, self.ways());
         let mut filled = Filled::new(of, &chosen, self.capacity(), &self.solver.model)?;
         let found = self.solver.solve(&filled.tasks(of, ways), rows)?;
-        let deviation = filled.deviation(&self.gaps, &chosen, self.solver.model.setting.field[2]);
+        let deviation = filled.deviation(&self.gaps, &chosen, self.solver.model.setting.field.channels);
         let outcome = filled.fill((self.mode, ways), found, (&self.gaps, &self.solver.model));
         let Filled { mut data, mut values, .. } = filled;
         data.repeat(self.slots, &mut values);
