@@ -43,7 +43,7 @@ const PATIENCE: usize = 2;
 /// Number of rows in a step of the solver for which the number of segments is planned.
 const PLANNED: usize = 2;
 /// Cost of all rounds, as a share of the cost of all training steps.
-const COST: f64 = 0.6;
+const COST: f64 = 0.8;
 /// Cost of a training step for each sample of its batch, in evaluations of the network.
 const EVALUATIONS: f64 = 2.0;
 /// Evaluations in a step of the solver.
