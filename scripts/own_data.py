@@ -22,6 +22,9 @@ class Case:
     test: list  # trajectories that are held out
     parameters: np.ndarray | None = None
     parameter_names: list = field(default_factory=list)
+    forces: list = field(default_factory=list)  # for each trajectory a function of time, which the velocity gets in place of parameters
+    control_times: list = field(default_factory=list)  # for each trajectory the times at which its force was measured
+    statics: np.ndarray | None = None  # for each trajectory a field that does not change, which the velocity gets in place of parameters
     periodic: list = field(default_factory=list)
     domain: list = field(default_factory=list)
     unit: np.ndarray | float = 1.0  # stored values are offset + unit * state
@@ -29,7 +32,8 @@ class Case:
 
     def truth(self, i, times):
         """The clean solution of trajectory `i` at times from its own first one on, as a file stores it."""
-        own = None if self.parameters is None else self.parameters[i]
+        given = next((given for given in (self.forces or None, self.statics, self.parameters) if given is not None), None)
+        own = None if given is None else given[i]
         return self.offset + self.unit * solve(self.velocity, self.starts[i], self.times[i][0], times, own)
 
     def save(self, path, chosen=None):
@@ -48,6 +52,12 @@ class Case:
             arrays["lengths"] = lengths
         if self.parameters is not None:
             arrays.update(parameters=self.parameters[list(chosen)], parameter_names=np.array(self.parameter_names))
+        if self.forces:
+            clocks = np.array([self.control_times[i] for i in chosen])
+            force = np.array([self.forces[i](self.control_times[i]) for i in chosen])
+            arrays.update(controls=force[..., None], control_times=clocks, control_names=np.array(["force"]))
+        if self.statics is not None:
+            arrays.update(statics=self.statics[list(chosen)], static_names=np.array(["conductivity"]))
         if self.periodic:
             arrays.update(periodic=np.array(self.periodic, np.int8), domain=np.array(self.domain, float))
         if len(self.times) > 1:
@@ -83,7 +93,7 @@ def irregular(rng, first, last, count):
 
 
 def case(velocity, times, starts, held_out, noise=0.0, rng=None, **more):
-    parameters = more.get("parameters")
+    parameters = more.get("forces", more.get("statics", more.get("parameters")))
     values = []
     for i, (own, start) in enumerate(zip(times, starts)):
         clean = solve(velocity, start, own[0], own, None if parameters is None else parameters[i])
@@ -142,6 +152,45 @@ def forced(rng, small):
     first = rng.uniform(0, 4, count)
     times = [irregular(rng, t, t + 8.0, 81) for t in first]
     return case(velocity, times, rng.uniform(-1.5, 1.5, (count, 2)), 8)
+
+
+def controls(rng, small):
+    """A damped oscillator that is driven by a force of its own in each trajectory, which was measured at other times than the state."""
+
+    def velocity(t, u, force):
+        x, v = u
+        return np.array([v, -0.3 * v - x + force(t)])
+
+    def force():
+        frequency, size, phase = rng.uniform(0.2, 2.5, 4), rng.normal(0, 0.6, 4), rng.uniform(0, 2 * np.pi, 4)
+        return lambda t: (size * np.sin(np.multiply.outer(t, frequency) + phase)).sum(-1)
+
+    count = 40 if small else 120
+    times = [irregular(rng, 0.0, 20.0, 101) for _ in range(count)]
+    clocks = [irregular(rng, 0.0, 20.0, 160) for _ in range(count)]
+    forces = [force() for _ in range(count)]
+    return case(velocity, times, rng.normal(0, 1, (count, 2)), 8, forces=forces, control_times=clocks)
+
+
+def conductivity(rng, small):
+    """Heat on 32 x 32 points of a torus whose conductivity differs from place to place, in another way in each trajectory."""
+    side, count = 32, 14 if small else 120
+
+    def velocity(t, u, k):
+        rate = np.zeros_like(u)
+        for axis in (0, 1):
+            between = 0.5 * (k + np.roll(k, -1, axis))
+            flow = between * (np.roll(u, -1, axis) - u)
+            rate += flow - np.roll(flow, 1, axis)
+        return rate
+
+    def smooth(modes):
+        return sum(np.outer(fourier(rng, side, modes), fourier(rng, side, modes)) for _ in range(3))[..., None]
+
+    fields = np.array([np.exp(1.2 * smooth(2) / 1.5) for _ in range(count)]).clip(0.05, 6.0)
+    first = np.array([smooth(4) for _ in range(count)])
+    times = [np.linspace(0.0, 8.0, 33) for _ in range(count)]
+    return case(velocity, times, first, 8, statics=fields, periodic=[1, 1], domain=[[0, side], [0, side]])
 
 
 def starts(rng, small):
@@ -380,7 +429,7 @@ def front(rng, small):
 KINDS = {
     kind.__name__: kind
     for kind in [
-        ragged, line, bounded, plane, noisy, parameters, forced, starts, adaptive,
+        ragged, line, bounded, plane, noisy, parameters, forced, controls, conductivity, starts, adaptive,
         near, near_noisy, offset, scales, chaotic, single, shallow, wave, transport, string, front,
     ]
 }  # fmt: skip

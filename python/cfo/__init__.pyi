@@ -12,6 +12,8 @@ _Float32: TypeAlias = NDArray[np.float32]
 _Float64: TypeAlias = NDArray[np.float64]
 # Objects with DLPack's methods, such as tensors of torch and jax, are accepted too.
 _Array: TypeAlias = ArrayLike | Any
+# Times and values of controls.
+_Controls: TypeAlias = tuple[_Array, _Array]
 
 __version__: str
 __all__ = ["CfoError", "DivergenceWarning", "Model", "Path", "Trajectories", "Trajectory", "__version__", "devices", "load", "read", "simulate", "train"]
@@ -31,6 +33,10 @@ class Trajectory:
     @property
     def parameters(self) -> _Float64: ...
     @property
+    def controls(self) -> tuple[_Float64, _Float64] | None: ...
+    @property
+    def statics(self) -> _Float32 | None: ...
+    @property
     def split(self) -> str: ...
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
@@ -48,6 +54,11 @@ class Trajectories:
         channel_names: Sequence[str] | None = None,
         channel_units: Sequence[str] | None = None,
         parameter_names: Sequence[str] | None = None,
+        controls: _Array | None = None,
+        control_times: _Array | None = None,
+        control_names: Sequence[str] | None = None,
+        statics: _Array | None = None,
+        static_names: Sequence[str] | None = None,
         system: str = "",
         periodic: Sequence[bool] | None = None,
         domain: ArrayLike | None = None,
@@ -84,6 +95,10 @@ class Trajectories:
     @property
     def parameter_names(self) -> list[str]: ...
     @property
+    def control_names(self) -> list[str]: ...
+    @property
+    def static_names(self) -> list[str]: ...
+    @property
     def periodic(self) -> list[bool]: ...
     @property
     def domain(self) -> _Float64: ...
@@ -105,10 +120,25 @@ class Model:
         parameters: Mapping[str, ArrayLike] | ArrayLike | None = None,
         *,
         nfe: int | None = None,
+        controls: _Controls | None = None,
+        statics: _Array | None = None,
     ) -> _Float32: ...
-    def velocity(self, u: _Array, t: ArrayLike, parameters: Mapping[str, ArrayLike] | ArrayLike | None = None) -> _Float32: ...
+    def velocity(
+        self,
+        u: _Array,
+        t: ArrayLike,
+        parameters: Mapping[str, ArrayLike] | ArrayLike | None = None,
+        controls: _Controls | None = None,
+        statics: _Array | None = None,
+    ) -> _Float32: ...
     def vector_jacobian(
-        self, u: _Array, t: ArrayLike, w: _Array, parameters: Mapping[str, ArrayLike] | ArrayLike | None = None
+        self,
+        u: _Array,
+        t: ArrayLike,
+        w: _Array,
+        parameters: Mapping[str, ArrayLike] | ArrayLike | None = None,
+        controls: _Controls | None = None,
+        statics: _Array | None = None,
     ) -> _Float32: ...
     def evaluate(
         self,
@@ -137,6 +167,10 @@ class Model:
     def channel_names(self) -> list[str]: ...
     @property
     def parameter_names(self) -> list[str]: ...
+    @property
+    def control_names(self) -> list[str]: ...
+    @property
+    def static_names(self) -> list[str]: ...
     @property
     def parameters(self) -> int: ...
     @property

@@ -52,6 +52,8 @@ class Model:
         parameters: Any = None,
         *,
         nfe: int | None = None,
+        controls: Any = None,
+        statics: Any = None,
     ) -> np.ndarray:
         """Predict states at any times, forward or backward.
 
@@ -68,6 +70,10 @@ class Model:
             parameters: PDE parameters, for models that were trained with `data.condition = true`: a dict of names, `[parameter]` or
                 `[batch, parameter]`.
             nfe: Largest number of network evaluations over the horizon of the training data.
+            controls: Times and values of the controls, for models that take them: `(times, values)` with `[control time]` or
+                `[batch, control time]` and `[control time, control]` or `[batch, control time, control]`. They must cover all times from
+                the start to the last one.
+            statics: Static fields, for models that take them: `[(space...,) static]` or `[batch, (space...,) static]`.
 
         Returns:
             float32 `[batch, time, (space...,) channel]` in the order of `times`, without the first axis for one state. The type is float64 if the
@@ -88,12 +94,12 @@ class Model:
             raise InputError(f"`times` has the shape {list(moments.shape)}", f"give `[time]`, or `[batch, time]` for {count} states")
         wanted = moments.shape[-1] if moments.ndim else 1
         begin = _each(self._facts["first_time"] if start is None else start, "start", count)
-        conditions = self._conditions(parameters, count)
+        inputs = self._inputs(parameters, controls, statics, count, shape)
         if count == 0 or wanted == 0:
             return np.zeros((count, wanted, *shape), dtype=np.float32)[0 if single and count else slice(None)]
         flat = np.broadcast_to(moments.reshape((-1, wanted)), (count, wanted)).reshape(-1)
         found, ended, notes = self._native.predict(
-            states.reshape(-1), list(shape), begin, np.ascontiguousarray(flat), conditions, _integration(solver, rtol, atol, steps=steps, nfe=nfe)
+            states.reshape(-1), list(shape), begin, np.ascontiguousarray(flat), inputs, _integration(solver, rtol, atol, steps=steps, nfe=nfe)
         )
         for text in ended:
             warnings.warn(text, DivergenceWarning, stacklevel=2)
@@ -102,13 +108,15 @@ class Model:
         found = found.reshape((count, wanted, *shape))
         return found[0] if single else found
 
-    def velocity(self, u: Any, t: Any, parameters: Any = None) -> np.ndarray:
+    def velocity(self, u: Any, t: Any, parameters: Any = None, controls: Any = None, statics: Any = None) -> np.ndarray:
         """Return the learned right-hand side f(u, t), in the units of the data.
 
         Args:
             u: One state `[(space...,) channel]`, which may be flat, or several `[batch, (space...,) channel]`.
             t: One time, or `[batch]`. It has no effect on models without time as an input.
             parameters: PDE parameters, for models that were trained with `data.condition = true`: a dict of names, or `[parameter]`.
+            controls: Times and values of the controls, for models that take them: `([control time], [control time, control])`.
+            statics: Static fields, for models that take them: `[(space...,) static]`.
 
         Returns:
             float32, with the shape of `u`. With SciPy: `solve_ivp(lambda t, u: model.velocity(u, t), (0, 1), u0)`.
@@ -118,12 +126,12 @@ class Model:
         """
         states, shape, _ = self._states(u, "u", flat=True)
         moments = _each(t, "t", len(states), one=True)
-        conditions = self._conditions(parameters, 1)[0]
+        inputs = self._inputs(parameters, controls, statics, 1, shape)[0]
         if states.size == 0:
             return np.zeros(np.shape(u), dtype=np.float32)
-        return self._native.velocity(states.reshape(-1), list(shape), moments, conditions).reshape(np.shape(u))
+        return self._native.velocity(states.reshape(-1), list(shape), moments, inputs).reshape(np.shape(u))
 
-    def vector_jacobian(self, u: Any, t: Any, w: Any, parameters: Any = None) -> np.ndarray:
+    def vector_jacobian(self, u: Any, t: Any, w: Any, parameters: Any = None, controls: Any = None, statics: Any = None) -> np.ndarray:
         """Return vector-Jacobian products `w^T df/du`.
 
         Args:
@@ -131,6 +139,8 @@ class Model:
             t: One time, or `[batch]`.
             w: One vector for each state, with the shape of `u`.
             parameters: PDE parameters, as for `velocity`.
+            controls: Controls, as for `velocity`.
+            statics: Static fields, as for `velocity`.
 
         Returns:
             float32, with the shape of `u`.
@@ -143,10 +153,10 @@ class Model:
         if vectors.shape != np.shape(u):
             raise InputError(f"`w` has the shape {list(vectors.shape)}, `u` {list(np.shape(u))}", "give one vector, shaped like a state, for each state")
         moments = _each(t, "t", len(states), one=True)
-        conditions = self._conditions(parameters, 1)[0]
+        inputs = self._inputs(parameters, controls, statics, 1, shape)[0]
         if states.size == 0:
             return np.zeros(np.shape(u), dtype=np.float32)
-        found = self._native.vector_jacobian(states.reshape(-1), list(shape), moments, vectors.reshape(-1), conditions)
+        found = self._native.vector_jacobian(states.reshape(-1), list(shape), moments, vectors.reshape(-1), inputs)
         return found.reshape(np.shape(u))
 
     def evaluate(
@@ -229,7 +239,17 @@ class Model:
     @property
     def parameter_names(self) -> list[str]:
         """The names of the PDE parameters that are inputs of the network."""
-        return list(self._facts["parameter_names"]) if self._facts["conditions"] else []
+        return list(self._facts["parameter_names"])
+
+    @property
+    def control_names(self) -> list[str]:
+        """The names of the controls that are inputs of the network."""
+        return list(self._facts["control_names"])
+
+    @property
+    def static_names(self) -> list[str]:
+        """The names of the static fields that are inputs of the network."""
+        return list(self._facts["static_names"])
 
     @property
     def parameters(self) -> int:
@@ -290,9 +310,51 @@ class Model:
             "give one state, or several with a batch axis in front",
         )
 
+    def _inputs(self, parameters: Any, controls: Any, statics: Any, count: int, shape: tuple[int, ...]) -> list[tuple[list[float], Any, Any]]:
+        """Return the PDE parameters, the controls and the static fields of each state, in the model's order."""
+        return list(zip(self._conditions(parameters, count), self._controls(controls, count), self._statics(statics, count, shape[:-1])))
+
+    def _statics(self, statics: Any, count: int, grid: tuple[int, ...]) -> list[np.ndarray | None]:
+        names = self._facts["static_names"]
+        if statics is None:
+            if names:
+                raise InputError(f"the model takes {len(names)} static fields: {', '.join(names)}", "give `statics`")
+            return [None] * count
+        if not names:
+            raise InputError("the model takes no static fields: its training data had none, or `data.statics` is `false`")
+        found = finite(array(statics, "statics", np.float32), "statics")
+        one = (*grid, len(names))
+        if found.shape not in (one, (count, *one)):
+            raise InputError(f"`statics` has the shape {list(found.shape)}", f"give {list(one)}, or one such array for each of {count} states")
+        rows = [found.reshape(-1)] if found.shape == one else [row.reshape(-1) for row in found]
+        return rows * (count if len(rows) == 1 else 1)
+
+    def _controls(self, controls: Any, count: int) -> list[tuple[list[float], list[float]] | None]:
+        names = self._facts["control_names"]
+        if controls is None:
+            if names:
+                raise InputError(f"the model takes {len(names)} controls: {', '.join(names)}", "give `controls=(times, values)`")
+            return [None] * count
+        if not names:
+            raise InputError("the model takes no controls: its training data had none, or `data.controls` is `none`")
+        if not isinstance(controls, (tuple, list)) or len(controls) != 2:
+            raise InputError("`controls` is not a pair", "give `(times, values)`")
+        times, values = (array(one, f"controls[{index}]", np.float64) for index, one in enumerate(controls))
+        if times.ndim == 1:
+            times = np.broadcast_to(times, (count, len(times)))
+        if values.ndim == 2:
+            values = np.broadcast_to(values, (count, *values.shape))
+        if times.ndim != 2 or len(times) != count or values.shape != (*times.shape, len(names)):
+            raise InputError(
+                f"`controls` has times of shape {list(times.shape)} and values of shape {list(values.shape)}",
+                f"give `[control time]` and `[control time, {len(names)}]`, or one of each for each of {count} states",
+            )
+        return [(clock.tolist(), row.reshape(-1).tolist()) for clock, row in zip(times, values)]
+
     def _conditions(self, parameters: Any, count: int) -> list[list[float]]:
         """Return the PDE parameters of each state, in the model's order."""
-        needed, names = self._facts["conditions"], self._facts["parameter_names"]
+        names = self._facts["parameter_names"]
+        needed = len(names)
         if parameters is None:
             if needed:
                 raise InputError(f"the model takes {needed} PDE parameters: {', '.join(names)}", "give `parameters`, a dict of their names")

@@ -54,6 +54,21 @@ class Trajectory:
         return np.array(self._set.parameters(self._index), dtype=np.float64)
 
     @property
+    def controls(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The controls: their times, float64 `[control time]`, and values, float64 `[control time, control]`. `None` if there are none."""
+        found = self._set.controls(self._index)
+        if found is None:
+            return None
+        times = np.array(found[0], dtype=np.float64)
+        return times, np.array(found[1], dtype=np.float64).reshape(len(times), -1)
+
+    @property
+    def statics(self) -> np.ndarray | None:
+        """The static fields: float32 `[(space...,) static]`. `None` if there are none."""
+        found = self._set.statics(self._index)
+        return None if found is None else found.reshape((*self._shape[:-1], -1))
+
+    @property
     def split(self) -> str:
         """The use of the trajectory: `"train"`, `"validation"` or `"test"`."""
         return list(_PARTS)[self._set.splits[self._index]]
@@ -79,11 +94,17 @@ class Trajectories:
             is subtracted first.
         lengths: Number of snapshots of each trajectory, if arrays are padded: `[trajectory]`.
         parameters: PDE parameters of each trajectory: `[trajectory, parameter]`, or a dict of names and columns.
+        controls: Known functions of time, such as a measured forcing: `[trajectory, control time, control]`, or a list of arrays
+            `[control time, control]`. They must cover the times of the snapshots.
+        control_times: Times of the controls, increasing: `[control time]` shared by all, `[trajectory, control time]`, or a list of arrays.
         split: Use of each trajectory: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Default: the first 80 % for training,
             then 10 % each for validation and test, unless a recipe sets `data.split`.
         channel_names: Name of each channel.
         channel_units: Unit of each channel.
         parameter_names: Name of each parameter, if `parameters` is an array.
+        control_names: Name of each control.
+        statics: Fields that do not change, such as a conductivity or a mask: `[trajectory or 1, (space...,) static]`. One row is for all.
+        static_names: Name of each static field.
         system: Name of the system.
         periodic: Whether each space axis is periodic. Default: not periodic.
         domain: Lower and upper end of each space axis. Default: 0 to 1.
@@ -109,6 +130,11 @@ class Trajectories:
         channel_names: Sequence[str] | None = None,
         channel_units: Sequence[str] | None = None,
         parameter_names: Sequence[str] | None = None,
+        controls: Any = None,
+        control_times: Any = None,
+        control_names: Sequence[str] | None = None,
+        statics: Any = None,
+        static_names: Sequence[str] | None = None,
         system: str = "",
         periodic: Sequence[bool] | None = None,
         domain: Any = None,
@@ -134,6 +160,8 @@ class Trajectories:
                     "give one time for each snapshot; for padded arrays give `lengths`",
                 )
         names, columns = _parameters(parameters, parameter_names, count)
+        given, signals = _controls(controls, control_times, control_names, count)
+        fixed, fields = _statics(statics, static_names, count, shape[:-1])
         axes = len(shape) - 1
         labels = {
             "system": _text(system, "system"),
@@ -143,8 +171,10 @@ class Trajectories:
             "channel_names": _names(channel_names, "channel_names"),
             "channel_units": _names(channel_units, "channel_units"),
             "parameter_names": names,
+            "control_names": given,
+            "static_names": fixed,
         }
-        arrays = [(clock, row.reshape(-1), column) for clock, row, column in zip(clocks, rows, columns)]
+        arrays = [(clock, row.reshape(-1), own) for clock, row, own in zip(clocks, rows, zip(columns, signals, fields))]
         self._adopt(_native.Set.from_arrays(labels, arrays, _split(split, count)))
 
     def _adopt(self, native: Any) -> None:
@@ -251,6 +281,16 @@ class Trajectories:
         return list(self._labels["parameter_names"])
 
     @property
+    def control_names(self) -> list[str]:
+        """The names of the controls."""
+        return list(self._labels["control_names"])
+
+    @property
+    def static_names(self) -> list[str]:
+        """The names of the static fields."""
+        return list(self._labels["static_names"])
+
+    @property
     def periodic(self) -> list[bool]:
         """Whether each space axis is periodic."""
         return list(self._labels["periodic"])
@@ -286,7 +326,9 @@ class Trajectories:
         return f"<cfo.Trajectories: {len(lengths)}{of}, {snapshots} snapshots {list(self._shape)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arrays = [(one.times, np.array(one.values).reshape(-1), list(one.parameters)) for one in self]
+        native = self._native
+        inputs = [(native.parameters(index), native.controls(index), native.statics(index)) for index in range(len(self))]
+        arrays = [(one.times, np.array(one.values).reshape(-1), own) for one, own in zip(self, inputs)]
         splits = self._native.splits if self._native.has_splits else None
         return _rebuilt, (self._labels, arrays, splits)
 
@@ -414,22 +456,22 @@ def _values(values: Any) -> list[np.ndarray]:
     return rows
 
 
-def _times(times: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
+def _times(times: Any, rows: list[np.ndarray], name: str = "times") -> list[np.ndarray]:
     """Return the times of each trajectory."""
     if isinstance(times, (list, tuple)) and any(np.ndim(one) > 0 for one in times if not isinstance(one, str)):
-        clocks = [array(one, f"times[{index}]", np.float64) for index, one in enumerate(times)]
+        clocks = [array(one, f"{name}[{index}]", np.float64) for index, one in enumerate(times)]
     else:
-        found = array(times, "times", np.float64)
+        found = array(times, name, np.float64)
         if found.ndim == 1:
             return [found] * len(rows)
         if found.ndim != 2:
-            raise InputError(f"`times` has the shape {list(found.shape)}", "give `[time]` or `[trajectory, time]`")
+            raise InputError(f"`{name}` has the shape {list(found.shape)}", "give `[time]` or `[trajectory, time]`")
         clocks = list(found)
     if len(clocks) != len(rows):
-        raise InputError(f"there are times for {len(clocks)} trajectories and values for {len(rows)}")
+        raise InputError(f"there are `{name}` for {len(clocks)} trajectories and values for {len(rows)}")
     for index, clock in enumerate(clocks):
         if clock.ndim != 1:
-            raise InputError(f"`times[{index}]` has the shape {list(clock.shape)}", "the times of a trajectory are `[time]`")
+            raise InputError(f"`{name}[{index}]` has the shape {list(clock.shape)}", "the times of a trajectory are `[time]`")
     return clocks
 
 
@@ -467,6 +509,58 @@ def _parameters(parameters: Any, names: Any, count: int) -> tuple[list[str], lis
     if len(given) != table.shape[1]:
         raise InputError(f"there are {len(given)} parameter names for {table.shape[1]} parameters")
     return given, table.tolist()
+
+
+def _controls(controls: Any, times: Any, names: Any, count: int) -> tuple[list[str], list[Any]]:
+    """Return the names of the controls, and the times and values of each trajectory's, flat."""
+    given = _names(names, "control_names")
+    if controls is None and times is None:
+        if given:
+            raise InputError("`control_names` are given without `controls`")
+        return [], [None] * count
+    if controls is None or times is None:
+        missing = "controls" if controls is None else "control_times"
+        raise InputError(f"`{missing}` is missing", "give `controls` and `control_times` together")
+    if isinstance(controls, (list, tuple)) and any(getattr(one, "ndim", None) != 0 for one in controls):
+        rows = [array(one, f"controls[{index}]", np.float64) for index, one in enumerate(controls)]
+    else:
+        rows = list(array(controls, "controls", np.float64))
+    if len(rows) != count or any(row.ndim != 2 or row.shape[1] != rows[0].shape[1] for row in rows):
+        raise InputError(
+            f"`controls` has the shapes {[list(row.shape) for row in rows[:3]]} for {count} trajectories",
+            "give `[trajectory, control time, control]`, or a list of arrays `[control time, control]`",
+        )
+    clocks = _times(times, rows, "control_times")
+    width = rows[0].shape[1]
+    given = given or [f"control {index}" for index in range(width)]
+    if len(given) != width:
+        raise InputError(f"there are {len(given)} control names for {width} controls")
+    for index, (clock, row) in enumerate(zip(clocks, rows)):
+        if len(clock) != len(row):
+            raise InputError(f"trajectory {index} has {len(clock)} control times and {len(row)} rows of controls")
+    return given, [(clock.tolist(), row.reshape(-1).tolist()) for clock, row in zip(clocks, rows)]
+
+
+def _statics(statics: Any, names: Any, count: int, grid: tuple[int, ...]) -> tuple[list[str], list[Any]]:
+    """Return the names of the static fields, and the values of each trajectory's, flat."""
+    given = _names(names, "static_names")
+    if statics is None:
+        if given:
+            raise InputError("`static_names` are given without `statics`")
+        return [], [None] * count
+    found = array(statics, "statics", np.float32)
+    if found.ndim != len(grid) + 2 or found.shape[0] not in (1, count) or found.shape[1:-1] != tuple(grid):
+        raise InputError(
+            f"`statics` has the shape {list(found.shape)}",
+            f"give `[trajectory or 1, (space...,) static]` for {count} trajectories on the grid {list(grid)}",
+        )
+    finite(found, "statics")
+    width = found.shape[-1]
+    given = given or [f"static {index}" for index in range(width)]
+    if len(given) != width:
+        raise InputError(f"there are {len(given)} names for {width} static fields")
+    rows = [row.reshape(-1) for row in found]
+    return given, rows * (count if len(rows) == 1 else 1)
 
 
 def _split(split: Any, count: int) -> list[int] | None:

@@ -126,6 +126,75 @@ def test_parameters_are_given_by_name_or_in_order(conditioned):
             conditioned.predict([1.0], [1.0], parameters=bad)
 
 
+def driven(count=40, **more):
+    rng = np.random.default_rng(2)
+    clock = np.linspace(0, 3, 31)
+    force = rng.normal(0, 1, (count, 1)) * np.sin(rng.uniform(0.5, 2, (count, 1)) * clock)
+    x = np.zeros((count, 31))
+    for k in range(30):
+        x[:, k + 1] = (0.95 * x[:, k] + 0.05 * (force[:, k] + force[:, k + 1])) / 1.05
+    return cfo.Trajectories(clock, x[..., None], controls=force[..., None], control_times=clock, control_names=["force"], **more)
+
+
+def test_controls_are_inputs(tmp_path):
+    data = driven()
+    assert data.control_names == ["force"] and data[3].controls[1].shape == (31, 1)
+    for twin in (pickle.loads(pickle.dumps(data)), data[2:5]):
+        assert twin.control_names == ["force"] and twin[0].controls is not None
+    data.save(tmp_path / "driven.npz")
+    again = cfo.read(tmp_path / "driven.npz")
+    assert np.array_equal(again[7].controls[1], data[7].controls[1]) and again.control_names == ["force"]
+    model = cfo.train(data, steps=400, seed=0, progress=False)
+    assert model.control_names == ["force"]
+    clock = np.linspace(0, 3, 50)
+    found = model.predict([0.0], [1.0, 3.0], start=0.0, controls=(clock, np.sin(clock)[:, None]))[:, 0]
+    times = np.array([1.0, 3.0])
+    # Trained for a second or so.
+    assert np.allclose(found, (np.sin(times) - np.cos(times) + np.exp(-times)) / 2, atol=0.1)
+    assert np.allclose(model.velocity([0.0], 1.0, controls=(clock, np.ones((50, 1)))), 1.0, atol=0.3)
+    both = model.predict([[0.0], [0.0]], [1.0], start=0.0, controls=(clock, np.stack([np.sin(clock), 0 * clock])[..., None]))
+    assert np.allclose(both[0, 0], found[0], atol=1e-5) and abs(both[1, 0, 0]) < 0.1
+    for bad in (None, 1.0, (clock,), (clock[:9], np.zeros((9, 1))), (clock, np.zeros((50, 2))), (clock[::-1], np.zeros((50, 1)))):
+        with pytest.raises(ValueError):
+            model.predict([0.0], [3.0], start=0.0, controls=bad)
+    for bad in (
+        {"control_times": clock},
+        {"controls": np.zeros((1, 3, 1))},
+        {"controls": np.full((1, 50, 1), np.nan), "control_times": clock},
+        {"controls": np.zeros((1, 50, 1)), "control_times": clock, "control_names": ["a", "b"]},
+    ):
+        with pytest.raises(ValueError):
+            cfo.Trajectories([0.0, 1.0], np.zeros((1, 2, 1)), **bad)
+
+
+def test_static_fields_are_inputs(tmp_path):
+    rng = np.random.default_rng(3)
+    times = np.linspace(0, 1, 9)
+    rate = rng.uniform(0.5, 2.0, (30, 12, 1))
+    values = rng.normal(0, 1, (30, 1, 12)) * np.exp(-rate[:, None, :, 0] * times[:, None])
+    data = cfo.Trajectories(times, values[..., None], statics=rate, static_names=["rate"])
+    assert data.static_names == ["rate"] and np.allclose(data[4].statics, rate[4])
+    for twin in (pickle.loads(pickle.dumps(data)), data[4:6]):
+        assert twin.static_names == ["rate"] and twin[0].statics.shape == (12, 1)
+    data.save(tmp_path / "decay.h5")
+    assert np.array_equal(cfo.read(tmp_path / "decay.h5")[7].statics, data[7].statics)
+    model = cfo.train(data, operator="fno", steps=150, batch=8, seed=0, progress=False, set={"operator.width": 12, "operator.blocks": 2})
+    assert model.static_names == ["rate"]
+    start = values[0, 0, :, None]
+    slow, fast = (model.predict(start, [1.0], start=0.0, statics=np.full((12, 1), one)) for one in (0.6, 1.9))
+    # Trained for a second or so.
+    assert np.abs(fast).mean() < np.abs(slow).mean()
+    both = model.predict([start, start], [1.0], start=0.0, statics=np.stack([np.full((12, 1), 0.6), np.full((12, 1), 1.9)]))
+    assert np.allclose(both[0], slow, atol=1e-5) and np.allclose(both[1], fast, atol=1e-5)
+    assert model.velocity(start, 0.0, statics=rate[0]).shape == start.shape
+    for bad in (None, np.zeros((11, 1)), np.zeros((12, 2)), np.full((12, 1), np.nan)):
+        with pytest.raises(ValueError):
+            model.predict(start, [1.0], start=0.0, statics=bad)
+    for bad in ({"statics": np.zeros((30, 11, 1))}, {"statics": np.zeros((2, 12, 1))}, {"static_names": ["rate"]}, {"statics": rate, "static_names": ["a", "b"]}):
+        with pytest.raises(ValueError):
+            cfo.Trajectories(times, values[..., None], **bad)
+
+
 def test_models_pickle_and_copy(model, states):
     expected = model.predict(states, [0.3])
     for twin in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):

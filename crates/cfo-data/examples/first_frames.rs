@@ -22,7 +22,7 @@ fn main() -> Result<(), SimulationError> {
         let points = equation.description().shape.len();
         print("start", trajectory.values[..points].iter().map(ToString::to_string).collect());
         print("times", trajectory.times.iter().map(ToString::to_string).collect());
-        print("parameters", trajectory.parameters.iter().map(ToString::to_string).collect());
+        print("parameters", trajectory.inputs.parameters.iter().map(ToString::to_string).collect());
     }
     Ok(())
 }

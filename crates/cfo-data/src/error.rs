@@ -254,6 +254,9 @@ impl DataError {
             Self::Scattered { .. } => {
                 "interpolate the values to a grid with one or two axes, or store each point as a channel, `[trajectories, frames, channels]`"
             }
+            Self::Absent { name, .. } if name.starts_with("control") => {
+                "store `controls` ([trajectories, control times, controls]) and `control_times` ([control times] or [trajectories, control times]) together"
+            }
             Self::Absent { .. } => {
                 "name the arrays `values` ([trajectories, frames, (space...,) channels]) and `times` ([frames] or [trajectories, frames])"
             }

@@ -5,6 +5,7 @@
 mod changes;
 mod distance;
 mod error;
+mod inputs;
 mod noise;
 mod normalize;
 mod offset;
@@ -18,10 +19,12 @@ pub mod store;
 pub mod thin;
 mod time_dependence;
 mod trajectory;
+mod trajectory_error;
 
 pub use changes::ChangeProducts;
 pub use distance::distance;
 pub use error::DataError;
+pub use inputs::{Controls, InputNames, TrajectoryInputs};
 pub use noise::{ChannelNoise, NoiseEstimator, mean_interval, noise_of_file};
 pub use normalize::{Normalization, Statistics, scale, unscale};
 pub use offset::Offset;
@@ -30,6 +33,5 @@ pub use rounding_check::RoundingCheck;
 pub use sampling::{Rebuilt, SamplingAudit, Verdict, deviation_of_file};
 pub use split::Split;
 pub use time_dependence::TimeDependence;
-pub use trajectory::{
-    Defect, Defects, Description, FieldShape, StoredTrajectory, Trajectory, TrajectoryError,
-};
+pub use trajectory::{Defect, Defects, Description, FieldShape, StoredTrajectory, Trajectory};
+pub use trajectory_error::TrajectoryError;

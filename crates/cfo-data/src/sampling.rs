@@ -334,7 +334,7 @@ mod tests {
             domain: vec![],
             channel_names: vec![],
             channel_units: vec![],
-            parameter_names: vec![],
+            inputs: crate::InputNames::default(),
         };
         let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default()).unwrap();
         let values = times.iter().flat_map(|&t| state(t).map(|u| u as f32)).collect();

@@ -1,11 +1,10 @@
 //! Trajectories: snapshots of a field at increasing times.
 
-use cfo_numerics::{Grid, TimeGrid, TimeGridError};
+use cfo_numerics::{Grid, TimeGrid};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::Place;
 use crate::simd::vectorized;
+use crate::{InputNames, Place, TrajectoryError, TrajectoryInputs};
 
 /// The shape of one snapshot: the grid of its points, and the channels at each point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,12 +83,12 @@ pub struct Trajectory {
     pub times: TimeGrid,
     /// Values of all snapshots; empty if they were left in a file.
     pub values: Vec<f32>,
-    /// PDE parameters of this trajectory, in the order of [`Description::parameter_names`].
-    pub parameters: Vec<f64>,
+    /// The inputs beside the state, as [`Description::inputs`] names them.
+    pub inputs: TrajectoryInputs,
 }
 
 impl Trajectory {
-    /// Creates a trajectory from snapshots.
+    /// Creates a trajectory from snapshots. A list of numbers as `inputs` are PDE parameters.
     ///
     /// ```
     /// use cfo_data::Trajectory;
@@ -104,75 +103,19 @@ impl Trajectory {
     /// # Errors
     /// If the times are not a [`TimeGrid`], the snapshots have different numbers of values, or a parameter is not
     /// finite.
-    pub fn new(times: Vec<f64>, values: Vec<f32>, parameters: Vec<f64>) -> Result<Self, TrajectoryError> {
+    pub fn new(
+        times: Vec<f64>,
+        values: Vec<f32>,
+        inputs: impl Into<TrajectoryInputs>,
+    ) -> Result<Self, TrajectoryError> {
         let times = TimeGrid::new(times)?;
         let (found, frames) = (values.len(), times.len());
         if found == 0 || found % frames != 0 {
             return Err(TrajectoryError::Values { found, frames, size: None });
         }
-        let trajectory = Self { times, values, parameters };
-        trajectory.check_parameters(trajectory.parameters.len())?;
-        Ok(trajectory)
-    }
-
-    /// Checks the number of parameters, and that all are finite.
-    fn check_parameters(&self, needed: usize) -> Result<(), TrajectoryError> {
-        if self.parameters.len() != needed {
-            return Err(TrajectoryError::Parameters { found: self.parameters.len(), needed });
-        }
-        match self.parameters.iter().position(|value| !value.is_finite()) {
-            Some(column) => Err(TrajectoryError::Parameter { column, value: self.parameters[column] }),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Reasons why numbers are not a trajectory.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum TrajectoryError {
-    /// The times do not increase, are not finite, or there are none.
-    #[error(transparent)]
-    Times(#[from] TimeGridError),
-    /// The number of values does not match the number of snapshots.
-    #[error(
-        "there are {found} values for {frames} times; needed: {} for each time",
-        size.map_or_else(|| "the same number of values".to_string(), |size| format!("{size} values"))
-    )]
-    Values {
-        /// Number of values.
-        found: usize,
-        /// Snapshots of the trajectory.
-        frames: usize,
-        /// Values per snapshot, if a description gives it.
-        size: Option<usize>,
-    },
-    /// The number of parameters differs from the number of names.
-    #[error("there are {found} parameters where {needed} are named")]
-    Parameters {
-        /// Number of parameters.
-        found: usize,
-        /// Number of names in the description.
-        needed: usize,
-    },
-    /// A parameter is NaN or infinite.
-    #[error("parameter {column} is {value}; parameters must be finite")]
-    Parameter {
-        /// Index of the parameter.
-        column: usize,
-        /// The value.
-        value: f64,
-    },
-}
-
-impl TrajectoryError {
-    /// Advice on what to change.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Times(error) => error.hint(),
-            Self::Values { .. } => Some("values are flattened `[frames, points, channels]`".into()),
-            Self::Parameters { .. } => Some("give each trajectory one number for each name".into()),
-            Self::Parameter { .. } => Some("correct the parameter, or remove the trajectory".into()),
-        }
+        let inputs = inputs.into();
+        inputs.check_parameters()?;
+        Ok(Self { times, values, inputs })
     }
 }
 
@@ -183,8 +126,8 @@ pub struct StoredTrajectory {
     pub times: Vec<f64>,
     /// Values of all snapshots.
     pub values: Vec<f32>,
-    /// PDE parameters.
-    pub parameters: Vec<f64>,
+    /// The inputs beside the state.
+    pub inputs: TrajectoryInputs,
 }
 
 impl StoredTrajectory {
@@ -212,7 +155,9 @@ impl StoredTrajectory {
             });
             next = position + 1;
         }
-        for (column, &value) in self.parameters.iter().enumerate().filter(|(_, value)| !value.is_finite()) {
+        for (column, &value) in
+            self.inputs.parameters.iter().enumerate().filter(|(_, value)| !value.is_finite())
+        {
             defects.parameters += 1;
             defects.keep(Defect::Parameter { place: Place::dataset("parameters"), column, value });
         }
@@ -317,35 +262,35 @@ pub struct Description {
     pub channel_names: Vec<String>,
     /// Units of the channels; empty if unknown.
     pub channel_units: Vec<String>,
-    /// Names of the per-trajectory PDE parameters; empty if there are none.
-    pub parameter_names: Vec<String>,
+    /// Names of the inputs beside the state.
+    pub inputs: InputNames,
 }
 
 impl Description {
     /// Creates a description without names and units.
     pub(crate) fn unnamed(shape: FieldShape, periodic: Vec<bool>, domain: Vec<[f64; 2]>) -> Self {
-        let (system, channel_names, channel_units, parameter_names) = Default::default();
-        Self { system, shape, periodic, domain, channel_names, channel_units, parameter_names }
+        let (system, channel_names, channel_units, inputs) = Default::default();
+        Self { system, shape, periodic, domain, channel_names, channel_units, inputs }
     }
 
-    /// Checks that a trajectory with its values in memory has the shape and the parameters described here.
+    /// Checks that a trajectory with its values in memory has the shape and the inputs described here.
     ///
     /// # Errors
-    /// If a snapshot has another number of values, or there is not one finite parameter for each name.
+    /// If a snapshot has another number of values, or there is not one finite parameter or one control for each name.
     pub fn check(&self, trajectory: &Trajectory) -> Result<(), TrajectoryError> {
         let (found, frames, size) = (trajectory.values.len(), trajectory.times.len(), self.shape.len());
         if found != frames * size {
             return Err(TrajectoryError::Values { found, frames, size: Some(size) });
         }
-        self.check_parameters(trajectory)
+        self.check_inputs(&trajectory.inputs)
     }
 
-    /// Checks that a trajectory has one finite parameter for each name.
+    /// Checks that there is one finite parameter and one control for each name.
     ///
     /// # Errors
-    /// If it does not.
-    pub fn check_parameters(&self, trajectory: &Trajectory) -> Result<(), TrajectoryError> {
-        trajectory.check_parameters(self.parameter_names.len())
+    /// If there is not.
+    pub fn check_inputs(&self, inputs: &TrajectoryInputs) -> Result<(), TrajectoryError> {
+        inputs.check(&self.inputs, self.shape.grid.points())
     }
 }
 
@@ -361,7 +306,7 @@ mod tests {
             domain: vec![[0.0, 1.0]],
             channel_names: vec![],
             channel_units: vec![],
-            parameter_names: (0..parameters).map(|i| i.to_string()).collect(),
+            inputs: InputNames::of_parameters((0..parameters).map(|i| i.to_string())),
         }
     }
 

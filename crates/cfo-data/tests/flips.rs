@@ -7,7 +7,7 @@ use std::io::{Seek, SeekFrom, Write as _};
 use std::path::Path;
 
 use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{DataError, Description, FieldShape, Split, Trajectory};
+use cfo_data::{DataError, Description, FieldShape, InputNames, Split, Trajectory};
 
 fn write(path: &Path, layout: OutputLayout, compression: Compression) {
     let description = Description {
@@ -17,7 +17,7 @@ fn write(path: &Path, layout: OutputLayout, compression: Compression) {
         domain: vec![[0.0, 1.0]; 2],
         channel_names: vec!["u".to_string()],
         channel_units: vec![],
-        parameter_names: vec!["length".to_string()],
+        inputs: InputNames::of_parameters(["length"]),
     };
     let options = WriteOptions { layout, compression, ..WriteOptions::default() };
     let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
@@ -37,9 +37,9 @@ fn content(path: &Path) -> Result<String, DataError> {
     let file = TrajectoryFile::open(path)?;
     let mut text = format!("{} {:?}", file.layout(), file.description());
     for trajectory in 0..file.len() {
-        let Trajectory { times, values, parameters } = file.trajectory(trajectory)?;
+        let Trajectory { times, values, inputs } = file.trajectory(trajectory)?;
         let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-        write!(text, " {times:?} {bits:?} {parameters:?} {:?}", file.split(trajectory)).unwrap();
+        write!(text, " {times:?} {bits:?} {inputs:?} {:?}", file.split(trajectory)).unwrap();
     }
     Ok(text)
 }

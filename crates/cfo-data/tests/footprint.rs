@@ -9,7 +9,7 @@ mod common;
 use std::path::Path;
 
 use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::TimeGrid;
 use common::peak_of;
 
@@ -26,7 +26,7 @@ fn write(path: &Path, count: usize, layout: OutputLayout, compression: Compressi
         domain: vec![[0.0, 1.0]; 2],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let options = WriteOptions { layout, compression, force: true, ..WriteOptions::default() };
     let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
@@ -56,12 +56,12 @@ fn write_long(path: &Path, frames: usize, layout: OutputLayout) {
         domain: vec![[0.0, 1.0]; 2],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let options = WriteOptions { layout, force: true, frames: Some(frames), ..WriteOptions::default() };
     let mut writer = TrajectoryWriter::create(path, &description, options).unwrap();
     let times = TimeGrid::new((0..frames).map(|frame| frame as f64).collect()).unwrap();
-    writer.start(&times, &[], None).unwrap();
+    writer.start(&times, &cfo_data::TrajectoryInputs::default(), None).unwrap();
     let some: Vec<f32> = (0..7 * SHAPE.len()).map(|position| position as f32).collect();
     for first in (0..frames).step_by(7) {
         writer.frames(&some[..7.min(frames - first) * SHAPE.len()]).unwrap();

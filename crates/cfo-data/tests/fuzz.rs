@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{DataError, Description, FieldShape, Trajectory};
+use cfo_data::{DataError, Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::Philox;
 use common::peak_of;
 
@@ -18,7 +18,7 @@ fn read(path: &Path) -> Result<usize, DataError> {
     let mut numbers = 0;
     for trajectory in 0..file.len().min(8) {
         let _ = file.split(trajectory);
-        let _ = file.parameters(trajectory);
+        let _ = file.inputs(trajectory);
         let _ = file.times(trajectory);
         numbers += file.trajectory(trajectory).map_or(0, |trajectory| trajectory.values.len());
         let _ = file.audit(trajectory);
@@ -53,7 +53,7 @@ fn seeds(directory: &Path) -> Vec<(String, Vec<u8>)> {
                 domain: vec![[0.0, 1.0]; axes],
                 channel_names: vec!["u".to_string()],
                 channel_units: vec![],
-                parameter_names: vec!["length".to_string()],
+                inputs: InputNames::of_parameters(["length"]),
             };
             let path = directory.join(format!("{layout}-{axes}-{gzip}"));
             let options = WriteOptions { layout, compression, ..WriteOptions::default() };

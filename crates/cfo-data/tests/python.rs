@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cfo_data::store::{Compression, Layout, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Split, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Split, Trajectory};
 
 const M: usize = 3;
 const N: usize = 5;
@@ -112,9 +112,9 @@ fn files_that_python_wrote_are_read() {
     for (name, layout) in [("ragged.h5", Layout::Cfo), ("ragged.npz", Layout::Npz)] {
         let file = check(&at(name), layout, &LINE, &LENGTHS, true);
         assert_eq!(file.split(1), Some(Split::Validation));
-        assert_eq!(file.parameters(2).unwrap(), [5.0, 6.0]);
+        assert_eq!(file.inputs(2).unwrap().parameters, [5.0, 6.0]);
         let description = file.description();
-        assert_eq!(description.parameter_names, ["length", "viscosity"]);
+        assert_eq!(description.inputs.parameters, ["length", "viscosity"]);
         assert_eq!((&description.channel_names[0][..], &description.channel_units[0][..]), ("u", "m/s"));
         assert_eq!((description.system.as_str(), description.domain[0]), ("test", [-1.0, 2.0]));
     }
@@ -150,7 +150,10 @@ fn check_public_layouts(directory: &Path) {
     let file = check(&at("pdebench_sorption.h5"), Layout::PdebenchGroups, &LINE, &whole, false);
     near(&file.description().domain, &[[0.0, 1.0]]);
     let file = check(&at("pdebench_tensor.hdf5"), Layout::PdebenchTensor, &LINE, &whole, false);
-    assert_eq!((file.description().system.as_str(), file.parameters(0).unwrap()), ("burgers", vec![0.01]));
+    assert_eq!(
+        (file.description().system.as_str(), file.inputs(0).unwrap().parameters),
+        ("burgers", vec![0.01])
+    );
     assert_eq!(file.description().periodic, [true]);
     let flow = FieldShape { channels: 4, ..PLANE };
     let file = check(&at("pdebench_cfd.hdf5"), Layout::PdebenchCfd, &flow, &whole, false);
@@ -162,7 +165,7 @@ fn check_public_layouts(directory: &Path) {
     let file = check(&at("lpsda.h5"), Layout::Lpsda, &LINE, &whole, true);
     assert_eq!(file.split(1), Some(Split::Train));
     assert_eq!(file.split(2), Some(Split::Validation));
-    assert_eq!(file.parameters(0).unwrap(), [48.0]);
+    assert_eq!(file.inputs(0).unwrap().parameters, [48.0]);
 
     let file = TrajectoryFile::open(at("the_well.hdf5")).unwrap();
     let description = file.description();
@@ -173,10 +176,23 @@ fn check_public_layouts(directory: &Path) {
     assert_eq!(description.channel_names, names);
     assert_eq!(description.periodic, [false, true]);
     assert_eq!(
-        (&description.parameter_names[..], file.parameters(2).unwrap()),
+        (&description.inputs.parameters[..], file.inputs(2).unwrap().parameters),
         (&["F".to_string(), "k".to_string()][..], vec![0.5, 3.0])
     );
+    // Fields that are constant in time are static fields, scalars that vary in time are controls.
+    assert_eq!(
+        (&description.inputs.statics[..], &description.inputs.controls[..]),
+        (&["mask".to_string()][..], &["drive".to_string()][..])
+    );
     for i in 0..M {
+        let inputs = file.inputs(i).unwrap();
+        let mask: Vec<f32> = frame(i, 0, &FieldShape { channels: 1, ..PLANE });
+        assert_eq!(inputs.statics.as_deref(), Some(&mask[..]));
+        let controls = inputs.controls.unwrap();
+        assert_eq!(controls.times(), &*file.times(i).unwrap());
+        let expected: Vec<f64> =
+            (0..controls.times().len()).map(|n| f64::from(value(i, n, 0, 0, 0))).collect();
+        assert_eq!(controls.values(), expected);
         let trajectory = file.trajectory(i).unwrap();
         for (position, &found) in trajectory.values.iter().enumerate() {
             let place = description.shape.place(position);
@@ -202,7 +218,7 @@ fn files_that_we_write_are_read_by_python() {
             domain: vec![[-1.0, 2.0]; shape.axes()],
             channel_names: names(shape.channels),
             channel_units: vec![],
-            parameter_names: vec!["length".to_string(), "viscosity".to_string()],
+            inputs: InputNames::of_parameters(["length", "viscosity"]),
         };
         let write = |name: String, ragged: bool, options: WriteOptions| {
             let mut writer =

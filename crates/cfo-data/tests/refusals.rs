@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cfo_data::store::{Compression, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{DataError, Defect, Description, FieldShape, Split, Trajectory};
+use cfo_data::{DataError, Defect, Description, FieldShape, InputNames, Split, Trajectory};
 use rust_hdf5::H5File;
 
 /// A valid file of layout `cfo` with two trajectories of three frames, with the parts that a case changes.
@@ -244,7 +244,7 @@ fn description() -> Description {
         domain: vec![],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     }
 }
 
@@ -315,7 +315,7 @@ fn what_cannot_be_read_back_is_not_written() {
         bad.values.pop();
         assert!(matches!(writer.push(&bad, None), Err(DataError::Misfit { .. })));
         bad = trajectory(3);
-        bad.parameters.push(1.0);
+        bad.inputs.parameters.push(1.0);
         assert!(matches!(writer.push(&bad, None), Err(DataError::Misfit { .. })));
         assert!(writer.push(&trajectory(6), None).is_err(), "longer than announced");
         // None of these damaged the file.
@@ -408,8 +408,8 @@ fn a_parameter_that_is_not_finite_is_refused_where_it_stands() {
     numbers("parameters", &[2, 2], &[0.5, 1.0, 0.5, f64::NAN]);
     file.close().unwrap();
     let file = TrajectoryFile::open(&path).unwrap();
-    assert_eq!(file.parameters(0).unwrap(), [0.5, 1.0]);
-    for error in [file.parameters(1).unwrap_err(), file.trajectory(1).unwrap_err()] {
+    assert_eq!(file.inputs(0).unwrap().parameters, [0.5, 1.0]);
+    for error in [file.inputs(1).unwrap_err(), file.trajectory(1).unwrap_err()] {
         let text = error.to_string();
         assert!(text.contains("`parameters`, trajectory 1: column 1 is NaN"), "{text}");
         assert!(error.is_bad_input() && error.hint().is_some());

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use cfo_data::store::{Compression, Layout, OutputLayout, TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{DataError, Description, FieldShape, Split, Trajectory};
+use cfo_data::{
+    Controls, DataError, Description, FieldShape, InputNames, Split, Trajectory, TrajectoryInputs,
+};
 use cfo_numerics::Philox;
 use proptest::prelude::*;
 
@@ -29,7 +31,7 @@ fn case(
         1 => FieldShape::line(extent[1], channels),
         _ => FieldShape::plane(extent[0], extent[1], channels),
     };
-    let parameters = random.below(3) as usize;
+    let [parameters, controls, statics] = [0, 1, 2].map(|_| random.below(3) as usize);
     let named = random.below(2) == 1;
     let names = |prefix: &str, count: usize| (0..count).map(|index| format!("{prefix}{index} é")).collect();
     let description = Description {
@@ -39,7 +41,11 @@ fn case(
         domain: (0..axes).map(|axis| [-1.5, 2.0 + axis as f64]).collect(),
         channel_names: if named { names("channel", channels) } else { vec![] },
         channel_units: if named { names("unit", channels) } else { vec![] },
-        parameter_names: names("parameter", parameters),
+        inputs: InputNames {
+            parameters: names("parameter", parameters),
+            controls: names("control", controls),
+            statics: names("static", statics),
+        },
     };
     let trajectory = |&frames: &usize| {
         let mut time = if shared { 0.0 } else { random.normal() };
@@ -50,7 +56,20 @@ fn case(
         let times = times.collect();
         let values = (0..frames * shape.len()).map(|_| random.normal() as f32).collect();
         let parameters = (0..parameters).map(|_| random.normal()).collect();
-        Trajectory::new(times, values, parameters).unwrap()
+        let mut inputs = TrajectoryInputs { parameters, ..TrajectoryInputs::default() };
+        if controls > 0 {
+            let count = if shared { 4 } else { 1 + random.below(5) as usize };
+            let times = (0..count).map(|k| k as f64 + if shared { 0.0 } else { random.uniform() }).collect();
+            let values = (0..count * controls).map(|_| random.normal()).collect();
+            inputs = inputs.with_controls(Controls::new(times, values).unwrap());
+        }
+        if statics > 0 {
+            let own = || if shared { 0.5 } else { random.normal() as f32 };
+            inputs = inputs.with_statics(
+                std::iter::repeat_with(own).take(statics * shape.grid.points()).collect::<Vec<f32>>(),
+            );
+        }
+        Trajectory::new(times, values, inputs).unwrap()
     };
     let trajectories: Vec<Trajectory> = lengths.iter().map(trajectory).collect();
     let splits = (0..lengths.len()).map(|index| named.then(|| Split::ALL[index % 3])).collect();
@@ -65,7 +84,7 @@ fn write(path: &std::path::Path, case: &Case, options: WriteOptions) -> Result<(
             continue;
         }
         // Writing a few snapshots at a time gives the same file.
-        writer.start(&trajectory.times, &trajectory.parameters, split)?;
+        writer.start(&trajectory.times, &trajectory.inputs, split)?;
         for some in trajectory.values.chunks(3 * case.description.shape.len()) {
             writer.frames(some)?;
         }
@@ -91,10 +110,7 @@ fn check(path: &std::path::Path, case: &Case, layout: Layout) {
         let (audited, defects) = file.audit(index).unwrap();
         assert!(defects.is_empty());
         assert_eq!(audited.times, *trajectory.times);
-        assert_eq!(
-            (audited.values, audited.parameters),
-            (trajectory.values.clone(), trajectory.parameters.clone())
-        );
+        assert_eq!((audited.values, audited.inputs), (trajectory.values.clone(), trajectory.inputs.clone()));
     }
     assert!(matches!(file.trajectory(file.len()), Err(DataError::OutOfRange { .. })));
     assert!(matches!(file.frames(0, &[usize::MAX]), Err(DataError::OutOfRange { .. })));
@@ -145,12 +161,12 @@ fn snapshots_are_neither_missing_nor_too_many() {
             assert_eq!(layout, OutputLayout::Pdebench, "two channels on a line");
             continue;
         };
-        writer.start(&first.times, &first.parameters, None).unwrap();
+        writer.start(&first.times, &first.inputs, None).unwrap();
         assert!(matches!(writer.frames(&[0.0; 7]), Err(DataError::Unfit { .. })));
         assert!(matches!(writer.frames(&[0.0; 32]), Err(DataError::Unfit { .. })));
         assert!(matches!(writer.frames(&[f32::NAN; 8]), Err(DataError::NotFinite { .. })));
         writer.frames(&first.values[..16]).unwrap();
-        let unfinished = writer.start(&second.times, &second.parameters, None).unwrap_err();
+        let unfinished = writer.start(&second.times, &second.inputs, None).unwrap_err();
         assert!(unfinished.to_string().contains("2 of 3 snapshots"), "{unfinished}");
         assert!(matches!(writer.finish(), Err(DataError::Unfit { .. })));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{layout}");

@@ -31,6 +31,7 @@ mod noise;
 pub mod ode;
 mod path;
 mod philox;
+mod signal;
 mod smoother;
 pub mod stencil;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use nearness::{groups, mean_time, nearness};
 pub use noise::NoiseSchedule;
 pub use path::{Fallback, Path, PathError, PathWeights, Spline};
 pub use philox::{Philox, philox4x32};
+pub use signal::{Interpolation, Ramp, Signal};
 pub use smoother::{Evidence, NoiseFit, Smoother};
 pub use time_grid::{Segment, TimeGrid, TimeGridError};
 pub use wavelet::{Wavelet, WaveletFamily};

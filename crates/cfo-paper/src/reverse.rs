@@ -144,7 +144,7 @@ impl Backward {
             request.start.push(trajectory.times[last]);
             request.states.push(disturbed(state, noise, seed, i as u64));
             request.times.push(trajectory.times[..last].iter().rev().copied().collect());
-            request.conditions.push(trajectory.parameters.clone());
+            request.inputs.push(trajectory.inputs.clone());
         }
         let states = integrate(outcome, &request)?;
         let reached = states.first().map_or(0, |states| states.len() / size);

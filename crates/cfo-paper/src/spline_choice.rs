@@ -202,7 +202,7 @@ impl Sample {
                 .copied()
                 .collect();
             statistics.add(&values);
-            let parameters = trajectory.parameters.clone();
+            let parameters = trajectory.inputs.parameters.clone();
             writer.push(&Trajectory::new(times, values, parameters)?, None)?;
         }
         writer.finish()?;

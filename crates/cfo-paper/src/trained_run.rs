@@ -44,7 +44,7 @@ impl<'a> TrainedRun<'a> {
             request.start.push(trajectory.times[first]);
             request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
             request.times.push(trajectory.times[first + 1..].to_vec());
-            request.conditions.push(trajectory.parameters.clone());
+            request.inputs.push(trajectory.inputs.clone());
         }
         request
     }

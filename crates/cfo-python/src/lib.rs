@@ -6,6 +6,7 @@
 //! package's exceptions.
 
 mod aligned;
+mod arrays;
 mod failure;
 mod model;
 mod path;

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::aligned::Aligned;
+use crate::arrays::{GivenInputs, given};
 use crate::failure::{WorkFailure, internal, refuse};
 use crate::set::{Set, Values};
 use crate::task::{self, TaskLine};
@@ -119,7 +120,7 @@ impl PythonModel {
         shape: Vec<usize>,
         start: Vec<f64>,
         times: PyReadonlyArray1<'py, f64>,
-        conditions: Vec<Vec<f64>>,
+        inputs: Vec<GivenInputs<'py>>,
         integration: Integration,
     ) -> PyResult<Found<'py>> {
         let (states, times, count) = (self.relative(&states)?, times.as_slice()?, start.len().max(1));
@@ -127,7 +128,7 @@ impl PythonModel {
         let request = Request {
             states: states.chunks(size).map(<[f32]>::to_vec).collect(),
             times: times.chunks((times.len() / count).max(1)).map(<[f64]>::to_vec).collect(),
-            conditions,
+            inputs: given(py, inputs)?,
             start,
         };
         let trained = task::at_once(py, || self.on_grid(&shape))?;
@@ -168,11 +169,11 @@ impl PythonModel {
         states: Values<'py>,
         shape: Vec<usize>,
         times: Vec<f64>,
-        conditions: Vec<f64>,
+        inputs: GivenInputs<'py>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        let states = self.relative(&states)?;
+        let (states, inputs) = (self.relative(&states)?, given(py, vec![inputs])?.remove(0));
         let found = task::at_once(py, || {
-            Ok(self.on_grid(&shape)?.with_parameters(&conditions).velocity(&states, &times)?)
+            Ok(self.on_grid(&shape)?.with_inputs(&inputs).velocity(&states, &times)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
     }
@@ -185,11 +186,12 @@ impl PythonModel {
         shape: Vec<usize>,
         times: Vec<f64>,
         vectors: PyReadonlyArray1<'py, f32>,
-        conditions: Vec<f64>,
+        inputs: GivenInputs<'py>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let (states, vectors) = (self.relative(&states)?, vectors.as_slice()?);
+        let inputs = given(py, vec![inputs])?.remove(0);
         let found = task::at_once(py, || {
-            let trained = self.on_grid(&shape)?.with_parameters(&conditions);
+            let trained = self.on_grid(&shape)?.with_inputs(&inputs);
             Ok(trained.vector_jacobian(&states, &times, vectors)?)
         })?;
         Aligned::concat([found.as_slice()]).into_array(py)
@@ -250,9 +252,9 @@ impl PythonModel {
                 "system": model.system,
                 "shape": model.shape().dimensions(),
                 "channel_names": model.channel_names,
-                "conditions": model.setting.conditions,
-                "parameter_names": model.parameter_names,
-                "parameter_ranges": model.parameter_ranges,
+                "parameter_names": model.inputs.parameters,
+                "control_names": model.inputs.controls,
+                "static_names": model.inputs.statics,
                 "first_time": scaling.start,
                 "last_time": scaling.last(),
                 "parameters": model.parameters()?,

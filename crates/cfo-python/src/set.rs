@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cfo::data::store::{OutputLayout, TrajectoryWriter, WriteOptions};
-use cfo::data::{DataError, Description, FieldShape, Offset, Split, StoredTrajectory, Trajectory, simulate};
+use cfo::data::{
+    DataError, Description, FieldShape, InputNames, Offset, Split, StoredTrajectory, Trajectory, simulate,
+};
 use cfo::{CfoError, Trajectories, paper};
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -12,6 +14,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use serde_json::json;
 
+use crate::arrays::{ControlArrays, GivenInputs, given, single};
 use crate::failure::{WorkFailure, refuse};
 use crate::task;
 
@@ -76,6 +79,8 @@ struct Labels {
     channel_names: Vec<String>,
     channel_units: Vec<String>,
     parameter_names: Vec<String>,
+    control_names: Vec<String>,
+    static_names: Vec<String>,
 }
 
 impl Labels {
@@ -114,7 +119,11 @@ impl Labels {
             domain: self.domain,
             channel_names: self.channel_names,
             channel_units: self.channel_units,
-            parameter_names: self.parameter_names,
+            inputs: InputNames {
+                parameters: self.parameter_names,
+                controls: self.control_names,
+                statics: self.static_names,
+            },
         })
     }
 }
@@ -126,8 +135,8 @@ pub enum Values<'py> {
     Double(PyReadonlyArray1<'py, f64>),
 }
 
-/// Arrays of a trajectory: times, values, parameters.
-type Arrays<'py> = (PyReadonlyArray1<'py, f64>, Values<'py>, Vec<f64>);
+/// Arrays of a trajectory: times, values, inputs.
+type Arrays<'py> = (PyReadonlyArray1<'py, f64>, Values<'py>, GivenInputs<'py>);
 
 #[pymethods]
 impl Set {
@@ -147,7 +156,10 @@ impl Set {
         }
         let offset = Offset::suiting(labels.shape.last().copied().unwrap_or(1), doubles);
         let mut trajectories = Vec::with_capacity(arrays.len());
-        for (index, (times, values, parameters)) in arrays.into_iter().enumerate() {
+        let (arrays, inputs): (Vec<_>, Vec<_>) =
+            arrays.into_iter().map(|(times, values, inputs)| ((times, values), inputs)).unzip();
+        let arrays = arrays.into_iter().zip(given(py, inputs)?);
+        for (index, ((times, values), inputs)) in arrays.enumerate() {
             let values = match values {
                 Values::Single(values) if offset.is_none() => values.as_slice()?.to_vec(),
                 Values::Single(values) => {
@@ -159,7 +171,7 @@ impl Set {
                     single(py, index, values.as_slice()?, &offset, labels.shape.iter().product())?
                 }
             };
-            trajectories.push(StoredTrajectory { times: times.as_slice()?.to_vec(), values, parameters });
+            trajectories.push(StoredTrajectory { times: times.as_slice()?.to_vec(), values, inputs });
         }
         task::at_once(py, || {
             let set = checked(labels.description()?, trajectories)?.with_offset(offset);
@@ -253,7 +265,19 @@ impl Set {
 
     /// PDE parameters of a trajectory.
     fn parameters(&self, index: usize) -> PyResult<Vec<f64>> {
-        Ok(self.set.trajectories[self.position(index)?].parameters.clone())
+        Ok(self.set.trajectories[self.position(index)?].inputs.parameters.clone())
+    }
+
+    /// Controls of a trajectory: their times, and the values, flat.
+    fn controls(&self, index: usize) -> PyResult<Option<ControlArrays>> {
+        let controls = &self.set.trajectories[self.position(index)?].inputs.controls;
+        Ok(controls.as_ref().map(|own| (own.times().to_vec(), own.values().to_vec())))
+    }
+
+    /// Static fields of a trajectory, flat.
+    fn statics<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Option<Bound<'py, PyArray1<f32>>>> {
+        let statics = &self.set.trajectories[self.position(index)?].inputs.statics;
+        Ok(statics.as_ref().map(|own| PyArray1::from_slice(py, own)))
     }
 
     /// Number of snapshots of each trajectory.
@@ -303,7 +327,9 @@ impl Set {
             "domain": description.domain,
             "channel_names": description.channel_names,
             "channel_units": description.channel_units,
-            "parameter_names": description.parameter_names,
+            "parameter_names": description.inputs.parameters,
+            "control_names": description.inputs.controls,
+            "static_names": description.inputs.statics,
         })
         .to_string()
     }
@@ -312,32 +338,6 @@ impl Set {
     fn save(&self, py: Python<'_>, path: PathBuf, force: bool) -> PyResult<()> {
         let (set, chosen) = self.shared();
         task::interruptible(py, move |_| write(&set, &chosen, &path, force))
-    }
-}
-
-/// Converts a trajectory's values to single precision relative to an offset. Values beyond its range are an error.
-fn single(
-    py: Python<'_>,
-    trajectory: usize,
-    values: &[f64],
-    offset: &Offset,
-    size: usize,
-) -> PyResult<Vec<f32>> {
-    let mut single = vec![0.0; values.len()];
-    offset.relative(values, &mut single);
-    let beyond =
-        single.iter().zip(values).position(|(single, value)| single.is_infinite() && value.is_finite());
-    match beyond {
-        None => Ok(single),
-        Some(position) => Err(refuse(
-            format!(
-                "`values` of trajectory {trajectory} has {:e} at time {}, beyond the range of float32",
-                values[position],
-                position / size.max(1)
-            ),
-            "use other units for the channel, in which its values are below 1e38",
-        )
-        .raise(py)),
     }
 }
 
@@ -353,8 +353,8 @@ fn checked(description: Description, stored: Vec<StoredTrajectory>) -> Result<Tr
         {
             return Err(DataError::defect(Path::new("values"), defect.in_trajectory(index)).into());
         }
-        let StoredTrajectory { times, values, parameters } = one;
-        let made = Trajectory::new(times, values, parameters);
+        let StoredTrajectory { times, values, inputs } = one;
+        let made = Trajectory::new(times, values, inputs);
         trajectories.push(made.map_err(|error| {
             refuse(
                 format!("trajectory {index}: {error}"),

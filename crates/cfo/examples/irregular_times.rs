@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p cfo --example irregular_times`
 
-use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::data::{Description, FieldShape, InputNames, Trajectory};
 use cfo::numerics::Philox;
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, DOPRI5, Steps, integrate};
@@ -44,7 +44,7 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
         domain: vec![],
         channel_names: vec!["angle".into(), "velocity".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let data = Trajectories::new(description, trajectories)?;
     let recipe = Recipe::parse(include_str!("../recipes/own-data.toml"), &[])?;

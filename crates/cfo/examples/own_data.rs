@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p cfo --example own_data`
 
-use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::data::{Description, FieldShape, InputNames, Trajectory};
 use cfo::numerics::Philox;
 use cfo::numerics::ode::{Controller, DOPRI5, Steps, integrate};
 use cfo::{Recipe, StepReport, Training, Trajectories};
@@ -37,7 +37,7 @@ pub(crate) fn run(steps: u32) -> Result<(), Box<dyn std::error::Error>> {
         domain: vec![],
         channel_names: vec!["rabbits".into(), "foxes".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let data =
         Trajectories::new(description, trajectories.collect::<Result<_, Box<dyn std::error::Error>>>()?)?;

@@ -155,6 +155,10 @@ pub struct Predict {
     /// PDE parameters to use instead of those in the file, as in `nu=0.05,length=64`
     #[arg(long, value_name = "NAME=VALUE,...", allow_hyphen_values = true)]
     pub parameters: Option<String>,
+    /// File with controls to use instead of those in the file: `controls` and `control_times`, in HDF5 or `.npz`, for all trajectories or
+    /// one row for each
+    #[arg(long, value_name = "FILE")]
+    pub controls: Option<PathBuf>,
     #[command(flatten)]
     pub integration: IntegrationOptions,
     /// Replace the output file if it exists

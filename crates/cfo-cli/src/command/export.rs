@@ -157,7 +157,7 @@ fn write(
     let mut values = vec![0.0; portion.min(frames) * size];
     for &index in indices {
         let times = file.times(index)?;
-        writer.start(&times, &file.parameters(index)?, file.split(index))?;
+        writer.start(&times, &file.inputs(index)?, file.split(index))?;
         let all: Vec<usize> = (0..times.len()).collect();
         for some in all.chunks(portion) {
             if interrupt.load(Ordering::Relaxed) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cfo_data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 
 use crate::util::Folder;
 
@@ -25,7 +25,7 @@ fn write(
         domain: vec![],
         channel_names: channels.iter().map(ToString::to_string).collect(),
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let mut writer = TrajectoryWriter::create(path, &description, WriteOptions::default()).unwrap();
     for number in 0..trajectories {

@@ -50,9 +50,9 @@ fn what_is_not_used_is_named() {
     let Some(folder) = written(
         "v = random.normal(size=(8, 20, 50, 2)).cumsum(1); t = np.arange(20.0); s = random.normal(size=(8, 50))\n\
          p = random.normal(size=(8, 3)); x = random.normal(size=(50, 2))\n\
-         np.savez('a.npz', times=t, values=v, statics=s, paramters=p, note=np.array('text'), scale=np.arange(3))\n\
+         np.savez('a.npz', times=t, values=v, labels=s, paramters=p, note=np.array('text'), scale=np.arange(3))\n\
          np.savez('mesh.npz', times=t, values=v, coordinates=x, cells=np.arange(12).reshape(4, 3))\n\
-         with h5py.File('a.h5', 'w') as f:\n    f['times'] = t; f['values'] = v; f['statics'] = s; f['paramters'] = p; f.attrs['lenghts'] = np.full(8, 20)\n\
+         with h5py.File('a.h5', 'w') as f:\n    f['times'] = t; f['values'] = v; f['labels'] = s; f['paramters'] = p; f.attrs['lenghts'] = np.full(8, 20)\n\
          with h5py.File('mesh.h5', 'w') as f:\n    f['times'] = t; f['values'] = v; f['coordinates'] = x\n",
     ) else {
         return;
@@ -67,7 +67,7 @@ fn what_is_not_used_is_named() {
         assert_eq!(warnings.as_array().unwrap().len(), count, "{warnings}");
         let text = warnings.to_string();
         assert!(
-            text.contains("`statics` of shape [8, 50] is not used; arrays that are used: `values`"),
+            text.contains("`labels` of shape [8, 50] is not used; arrays that are used: `values`"),
             "{text}"
         );
         assert!(
@@ -85,7 +85,7 @@ fn what_is_not_used_is_named() {
         let told = trained.json()["warnings"].as_array().unwrap().clone();
         assert!(told.starts_with(warnings.as_array().unwrap()), "{told:?}");
         for said in [folder.cfo(&format!("inspect {file}")).done().stdout, trained.stderr] {
-            assert!(said.contains("warning: `statics` of shape [8, 50] is not used"), "{said}");
+            assert!(said.contains("warning: `labels` of shape [8, 50] is not used"), "{said}");
         }
     }
     for file in ["mesh.npz", "mesh.h5"] {

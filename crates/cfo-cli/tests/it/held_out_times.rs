@@ -1,7 +1,7 @@
 //! One long record: its last times are held out, and predictions of a part start where the part does.
 
 use cfo_data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use serde_json::json;
 
 use crate::util::Folder;
@@ -18,7 +18,7 @@ fn write(folder: &Folder) {
         domain: vec![],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let mut writer =
         TrajectoryWriter::create(folder.path("one.h5"), &description, WriteOptions::default()).unwrap();

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::Philox;
 
 use crate::util::Folder;
@@ -18,7 +18,7 @@ fn description() -> Description {
         domain: vec![],
         channel_names: vec!["x".into(), "y".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     }
 }
 

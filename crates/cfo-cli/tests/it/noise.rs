@@ -1,7 +1,7 @@
 //! Learning from snapshots with noise: what is predicted is compared with the truth without it.
 
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::Philox;
 
 use crate::util::Folder;
@@ -38,7 +38,7 @@ fn write(folder: &Folder, name: &str, share: f64) {
         domain: vec![],
         channel_names: vec!["prey".into(), "hunters".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     // Those of the clean values, to two digits.
     let deviation = [3.4, 1.5];

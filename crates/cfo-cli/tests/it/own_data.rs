@@ -69,6 +69,16 @@ fn a_driven_system() {
 }
 
 #[test]
+fn a_measured_force() {
+    holds("controls", &["train.steps=2000", "train.batch=256"], 6e-2);
+}
+
+#[test]
+fn a_conductivity_that_differs_from_place_to_place() {
+    holds("conductivity", PLANE, 0.3);
+}
+
+#[test]
 fn start_times_of_their_own() {
     holds("starts", SYSTEM, 3e-2);
 }

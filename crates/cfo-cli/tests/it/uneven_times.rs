@@ -1,7 +1,7 @@
 //! Data as a solver that chooses its steps leaves them: dense snapshots in a fast transient, few in the slow rest.
 
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::Philox;
 
 use crate::util::Folder;
@@ -19,7 +19,7 @@ fn stiff() -> Folder {
         domain: vec![],
         channel_names: vec!["u".into(), "v".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let folder = Folder::new();
     let mut writer =

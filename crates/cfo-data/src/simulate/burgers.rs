@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spectral::{Etdrk4, Modes, PeriodicGrid, tail_share};
 use super::{Equation, RandomField, SimulationError, options};
-use crate::{Description, FieldShape, Trajectory};
+use crate::{Description, FieldShape, InputNames, Trajectory};
 
 /// `u_t + u u_x = viscosity u_xx` on the periodic unit interval.
 ///
@@ -81,7 +81,7 @@ impl Equation for Burgers {
         Description {
             system: self.name().into(),
             channel_names: vec!["u".into()],
-            parameter_names: vec!["viscosity".into()],
+            inputs: InputNames::of_parameters(["viscosity"]),
             ..Description::unnamed(FieldShape::line(self.grid, 1), vec![true], vec![[0.0, 1.0]])
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::burgers::{MAX_POINTS, RESOLVED, store};
 use super::spectral::{Etdrk4, Modes, PeriodicGrid, tail_share};
 use super::{Equation, SimulationError, options};
-use crate::{Description, FieldShape, Trajectory};
+use crate::{Description, FieldShape, InputNames, Trajectory};
 
 /// `u_t + u u_x + u_xx + viscosity u_xxxx = 0`, periodic.
 ///
@@ -105,7 +105,7 @@ impl Equation for KuramotoSivashinsky {
         Description {
             system: self.name().into(),
             channel_names: vec!["u".into()],
-            parameter_names: ["length", "viscosity", "time_step"].map(String::from).into(),
+            inputs: InputNames::of_parameters(["length", "viscosity", "time_step"]),
             ..Description::unnamed(FieldShape::line(self.grid, 1), vec![true], vec![[0.0, self.length]])
         }
     }
@@ -239,7 +239,9 @@ mod tests {
         let mut seen = Vec::new();
         for index in 0..200 {
             let trajectory = equation.trajectory(0, index).unwrap();
-            let [length, viscosity, step] = trajectory.parameters[..] else { panic!("three parameters") };
+            let [length, viscosity, step] = trajectory.inputs.parameters[..] else {
+                panic!("three parameters")
+            };
             assert!((57.6..=70.4).contains(&length) && (0.18..=0.22).contains(&step) && viscosity == 1.0);
             assert_eq!(*trajectory.times, [0.0, step, 2.0 * step]);
             seen.push(length);
@@ -251,14 +253,14 @@ mod tests {
 
         let fixed = KuramotoSivashinsky { length_jitter: 0.0, time_jitter: 0.0, ..equation };
         let trajectory = fixed.trajectory(0, 1).unwrap();
-        assert_eq!(trajectory.parameters, [64.0, 1.0, 0.2]);
+        assert_eq!(trajectory.inputs.parameters, [64.0, 1.0, 0.2]);
         assert_eq!(*trajectory.times, fixed.times());
     }
 
     #[test]
     fn the_default_is_the_window_of_the_published_data() {
         let trajectory = KuramotoSivashinsky::default().trajectory(0, 0).unwrap();
-        let step = trajectory.parameters[2];
+        let step = trajectory.inputs.parameters[2];
         assert_eq!((trajectory.times.len(), trajectory.values.len()), (140, 140 * 256));
         assert!((90.0 / 499.0..=110.0 / 499.0).contains(&step), "{step}");
         assert!((trajectory.times[139] - 139.0 * step).abs() < 1e-12);

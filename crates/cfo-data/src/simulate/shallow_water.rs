@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::legacy_random::LegacyRandom;
 use super::roe::{CellLine, GHOSTS, Sweep};
 use super::{Equation, SimulationError, options};
-use crate::{Description, FieldShape, Trajectory};
+use crate::{Description, FieldShape, InputNames, Trajectory};
 
 /// Distribution of the initial states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl Equation for ShallowWater {
         Description {
             system: self.name().into(),
             channel_names: vec!["depth".into()],
-            parameter_names: ["radius", "center_x", "center_y", "depth"].map(String::from).into(),
+            inputs: InputNames::of_parameters(["radius", "center_x", "center_y", "depth"]),
             ..Description::unnamed(
                 FieldShape::plane(self.grid, self.grid, 1),
                 vec![false; 2],

@@ -12,7 +12,9 @@ use super::merged::Merged;
 use super::stamp::{Stamp, Stamped};
 use crate::sampling::spread;
 use crate::trajectory::{Defect, Defects, first_not_finite};
-use crate::{DataError, Description, Offset, Place, Split, StoredTrajectory, Trajectory};
+use crate::{
+    DataError, Description, FieldShape, Offset, Place, Split, StoredTrajectory, Trajectory, TrajectoryInputs,
+};
 
 /// An open trajectory file.
 ///
@@ -191,19 +193,32 @@ impl TrajectoryFile {
         })
     }
 
-    /// The PDE parameters of a trajectory, in the order of [`Description::parameter_names`]; they are finite.
-    pub fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+    /// The inputs of a trajectory beside its state, as [`Description::inputs`] names them; they are finite.
+    pub fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
         self.check_trajectory(trajectory)?;
-        let parameters = self.source.parameters(trajectory)?;
-        match parameters.iter().position(|value| !value.is_finite()) {
-            None => Ok(parameters),
+        let inputs = self.source.inputs(trajectory)?;
+        if let Some(statics) = &inputs.statics {
+            self.check_statics(trajectory, statics)?;
+        }
+        match inputs.parameters.iter().position(|value| !value.is_finite()) {
+            None => Ok(inputs),
             Some(column) => Err(DataError::Parameter {
                 path: self.path().to_owned(),
                 place: Box::new(Place::dataset("parameters").in_trajectory(trajectory)),
                 column,
-                value: parameters[column],
+                value: inputs.parameters[column],
             }),
         }
+    }
+
+    /// Checks that static fields are finite.
+    fn check_statics(&self, trajectory: usize, statics: &[f32]) -> Result<(), DataError> {
+        let Some(position) = first_not_finite(statics) else { return Ok(()) };
+        let description = self.description();
+        let shape = FieldShape { channels: description.inputs.statics.len(), ..description.shape };
+        let place = Place { dataset: Some("statics".into()), frame: None, ..shape.place(position) };
+        let (path, value) = (self.path().to_owned(), f64::from(statics[position]));
+        Err(DataError::NotFinite { path, place: Box::new(place.in_trajectory(trajectory)), value })
     }
 
     /// Reads a whole trajectory. Its times increase and its values are finite.
@@ -211,8 +226,8 @@ impl TrajectoryFile {
         let times = self.times(trajectory)?;
         let values = self.values(trajectory, 0, times.len())?;
         self.check_finite(trajectory, &[0], &values)?;
-        let parameters = self.parameters(trajectory)?;
-        Ok(Trajectory { times, values, parameters })
+        let inputs = self.inputs(trajectory)?;
+        Ok(Trajectory { times, values, inputs })
     }
 
     /// Reads a whole trajectory as it is stored, with a list of its defects.
@@ -220,8 +235,8 @@ impl TrajectoryFile {
         self.check_trajectory(trajectory)?;
         let times = self.source.times(trajectory)?;
         let values = self.values(trajectory, 0, times.len())?;
-        let parameters = self.source.parameters(trajectory)?;
-        let stored = StoredTrajectory { times, values, parameters };
+        let inputs = self.source.inputs(trajectory)?;
+        let stored = StoredTrajectory { times, values, inputs };
         let mut defects = stored.defects(&self.description().shape);
         for defect in &mut defects.first {
             if let Defect::Value { place, value } = defect {

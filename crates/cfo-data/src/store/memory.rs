@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::layout::{Contents, TrajectorySource};
-use crate::{DataError, Description, Offset, Split, Trajectory};
+use crate::{DataError, Description, Offset, Split, Trajectory, TrajectoryInputs};
 
 /// Trajectories in memory, with their values.
 pub trait Held: Send + Sync {
@@ -58,8 +58,8 @@ impl TrajectorySource for MemorySource {
         Ok(self.values(trajectory, first, count)?.into_iter().map(f64::from).collect())
     }
 
-    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        Ok(self.held.trajectories()[trajectory].parameters.clone())
+    fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
+        Ok(self.held.trajectories()[trajectory].inputs.clone())
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {

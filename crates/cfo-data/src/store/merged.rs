@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cfo_numerics::{groups, mean_time, nearness};
 
 use super::layout::{Contents, TrajectorySource};
-use crate::{DataError, Split};
+use crate::{DataError, Split, TrajectoryInputs};
 
 /// Merges snapshots of another source.
 pub(super) struct Merged {
@@ -101,8 +101,8 @@ impl TrajectorySource for Merged {
         self.merge(trajectory, first, count, read, |value| value)
     }
 
-    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        self.source.parameters(trajectory)
+    fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
+        self.source.inputs(trajectory)
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {

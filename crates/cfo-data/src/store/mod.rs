@@ -1,6 +1,7 @@
 //! Trajectory files: recognised by content, read in pieces, written as a stream.
 
 mod container;
+mod controls;
 mod file;
 mod layout;
 mod memory;
@@ -8,6 +9,7 @@ mod merged;
 mod stamp;
 mod write;
 
+pub use controls::ControlsFile;
 pub use file::TrajectoryFile;
 pub use layout::Layout;
 pub use memory::Held;

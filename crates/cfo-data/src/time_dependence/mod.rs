@@ -9,7 +9,7 @@ mod samples;
 
 use std::f64::consts::TAU;
 
-use cfo_numerics::Philox;
+use cfo_numerics::{Interpolation, Philox};
 
 use crate::DataError;
 use crate::store::TrajectoryFile;
@@ -54,15 +54,17 @@ pub struct TimeDependence {
 
 impl TimeDependence {
     /// Compares velocities of some trajectories of a file. `smooth` estimates them from more snapshots, for noisy data.
-    /// The cost is bounded for files of any size. `None` if there are too few snapshots.
+    /// With `controls` the fits also use the controls of the file, between their times as given. The cost is bounded for
+    /// files of any size. `None` if there are too few snapshots.
     ///
     /// A value used that is not finite is an error.
     pub fn new(
         file: &TrajectoryFile,
         trajectories: &[usize],
         smooth: bool,
+        controls: Option<Interpolation>,
     ) -> Result<Option<Self>, DataError> {
-        let groups = VelocitySamples::read(file, trajectories, smooth)?;
+        let groups = VelocitySamples::read(file, trajectories, smooth, controls)?;
         let found: Vec<Self> = groups.iter().filter_map(Self::of).collect();
         // If the edges are driven and the inside is not, the edges decide.
         Ok(found.iter().find(|one| one.is_explicit()).or(found.first()).cloned())
@@ -72,6 +74,11 @@ impl TimeDependence {
     /// variance.
     pub fn undetermined(&self) -> impl Iterator<Item = (usize, f64)> {
         self.channels.iter().copied().enumerate().filter(|&(_, share)| share > UNDETERMINED)
+    }
+
+    /// Fraction of the variance that the better of the two fits leaves unexplained.
+    pub fn unexplained(&self) -> f64 {
+        self.with_time.min(self.without_time)
     }
 
     /// Whether the velocity depends explicitly on time.

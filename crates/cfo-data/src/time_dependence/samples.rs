@@ -1,6 +1,6 @@
 //! Velocities at knots, and the quantities on which they may depend.
 
-use cfo_numerics::{Grid, Path, Philox, Segment, Spline};
+use cfo_numerics::{Grid, Interpolation, Path, Philox, Segment, Spline};
 
 use super::ridge::SampleColumns;
 use crate::DataError;
@@ -32,7 +32,7 @@ pub(super) struct VelocitySamples {
     pub time: Vec<f64>,
     /// The fold of each sample. Folds contain whole trajectories, or parts of a single one.
     pub fold: Vec<bool>,
-    /// State, its differences in space, and the trajectory's parameters.
+    /// State, its differences in space, and the trajectory's parameters and controls.
     pub inputs: SampleColumns,
     /// Functions of the position.
     pub places: SampleColumns,
@@ -54,7 +54,12 @@ impl VelocitySamples {
     }
 
     /// Reads samples of the inside and, if an axis has edges that change, of these.
-    pub fn read(file: &TrajectoryFile, trajectories: &[usize], smooth: bool) -> Result<Vec<Self>, DataError> {
+    pub fn read(
+        file: &TrajectoryFile,
+        trajectories: &[usize],
+        smooth: bool,
+        controls: Option<Interpolation>,
+    ) -> Result<Vec<Self>, DataError> {
         let description = file.description();
         let shape = description.shape;
         let grid = Surroundings { grid: shape.grid, periodic: &description.periodic };
@@ -69,15 +74,24 @@ impl VelocitySamples {
         let mut random = Philox::new(1, 0);
         for (order, &trajectory) in chosen.iter().enumerate() {
             let times = file.times(trajectory)?;
-            let parameters = file.parameters(trajectory)?;
+            let inputs = file.inputs(trajectory)?;
+            let statics: Option<Vec<f64>> =
+                inputs.statics.as_ref().map(|own| own.iter().map(|&value| f64::from(value)).collect());
+            let signal = controls
+                .zip(inputs.controls.as_ref())
+                .map(|(interpolation, own)| own.signal(interpolation, |time| time, |_, value| value));
             let margin = Window::margin(times.len(), smooth);
             for knot in spread(times.len() - 2 * margin, each).into_iter().map(|knot| margin + knot) {
                 let Some(window) = Window::read(file, trajectory, &times, knot, smooth)? else { continue };
+                let mut parameters = inputs.parameters.clone();
+                parameters.extend(signal.iter().flat_map(|signal| signal.at(times[knot])));
                 let fold = if chosen.len() > 1 { order % 2 == 0 } else { (8 * knot / times.len()) % 2 == 0 };
                 for (group, samples) in groups.iter_mut().enumerate() {
                     for _ in 0..points {
                         let Some(point) = grid.draw(&mut random, group == 1) else { break };
-                        samples.push((times[knot], fold), &grid, point, &window, &parameters);
+                        let fixed = statics.iter().flat_map(|own| grid.inputs(own, &point));
+                        let own: Vec<f64> = parameters.iter().copied().chain(fixed).collect();
+                        samples.push((times[knot], fold), &grid, point, &window, &own);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::{TrajectoryWriter, WriteOptions};
-use crate::{Description, FieldShape, Trajectory};
+use crate::{Description, FieldShape, InputNames, Trajectory};
 
 /// The result for trajectories of `velocity(t, u)`, each with its own initial state and time, by RK4 with ten steps
 /// between snapshots.
@@ -21,7 +21,7 @@ fn found(
         domain: vec![[0.0, 1.0]; shape.axes()],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default()).unwrap();
     let mut random = Philox::new(7, 0);
@@ -41,7 +41,7 @@ fn found(
     writer.finish().unwrap();
     let file = TrajectoryFile::open(&path).unwrap();
     let all: Vec<usize> = (0..file.len()).collect();
-    TimeDependence::new(&file, &all, noise > 0.0).unwrap().unwrap()
+    TimeDependence::new(&file, &all, noise > 0.0, None).unwrap().unwrap()
 }
 
 fn start(shape: FieldShape, trajectory: usize, random: &mut Philox) -> Vec<f64> {

@@ -172,7 +172,9 @@ with h5py.File(directory / "the_well.hdf5", "w") as file:
     boundary.attrs.update(dict(bc_type="PERIODIC", associated_dims=["y"], associated_fields=[]))
     boundary["mask"] = np.ones(W, dtype=bool)
     scalars = file.create_group("scalars")
-    scalars.attrs["field_names"] = ["k"]
+    scalars.attrs["field_names"] = ["k", "drive"]
+    scalars["drive"] = field(M, N, 1, 1, 1)[..., 0, 0, 0].astype("f4")
+    scalars["drive"].attrs.update(dict(sample_varying=True, time_varying=True))
     scalars["k"] = np.array([1.0, 2.0, 3.0], dtype="f4")
     scalars["k"].attrs.update(dict(sample_varying=True, time_varying=False))
 

@@ -263,7 +263,7 @@ fn field(
     let mut trajectories = Vec::new();
     for &index in &extract.indices {
         let split = file.split(index).map(|split| split.to_string());
-        trajectories.push(PageTrajectory { index, split, parameters: file.parameters(index)? });
+        trajectories.push(PageTrajectory { index, split, parameters: file.inputs(index)?.parameters });
     }
     Ok(PageField {
         system: description.system.clone(),
@@ -275,7 +275,7 @@ fn field(
         domain: description.domain.clone(),
         periodic: description.periodic.clone(),
         channels: channels(file),
-        parameters: description.parameter_names.clone(),
+        parameters: description.inputs.parameters.clone(),
         trajectories,
         times,
         files: shown,

@@ -185,8 +185,10 @@ impl Server {
             "channels": channels,
             "domain": model.domain,
             "times": {"first": first, "last": last, "interval": model.scaling.interval},
-            "parameters": model.parameter_names,
-            "conditions": model.setting.conditions,
+            "parameters": model.inputs.parameters,
+            "conditions": model.inputs.parameters.len(),
+            "controls": model.inputs.controls,
+            "statics": model.inputs.statics,
             // What is made of noise is another sample from another state.
             "goes_on": model.motion().evaluations() == 1 && model.motion().time_input() != TimeInput::Own,
             "solver": solver,

@@ -1,10 +1,11 @@
 //! `POST /api/predict`: a state and times in, states out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-use cfo::data::Trajectory;
 use cfo::data::store::TrajectoryFile;
+use cfo::data::{Controls, Trajectory, TrajectoryInputs};
 use cfo::rollout::Excursion;
 use cfo::{Alignment, CfoError, Model, Request, SolverOptions, Trained, Watch};
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,17 @@ struct Question {
     rtol: Option<f64>,
     atol: Option<f64>,
     parameters: Option<BTreeMap<String, f64>>,
+    controls: Option<GivenControls>,
+    statics: Option<Value>,
     checkpoint: Option<String>,
+}
+
+/// Controls of a request, in the model's order: times, and a list of the controls at each time.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenControls {
+    times: Vec<f64>,
+    values: Value,
 }
 
 /// The body of a response.
@@ -63,7 +74,7 @@ enum Numbers {
 struct Start {
     time: f64,
     state: Vec<f32>,
-    parameters: Vec<f64>,
+    inputs: TrajectoryInputs,
     /// The mapping from the file's channels to the model's.
     alignment: Option<Alignment>,
 }
@@ -153,17 +164,40 @@ fn start(question: &Question, model: &Model, data: Option<&TrajectoryFile>) -> R
     };
     start.time = question.start.unwrap_or(start.time);
     for (name, value) in question.parameters.iter().flatten() {
-        let place = model.parameter_names.iter().position(|known| known == name);
-        match place.and_then(|place| start.parameters.get_mut(place)) {
+        let place = model.inputs.parameters.iter().position(|known| known == name);
+        match place.and_then(|place| start.inputs.parameters.get_mut(place)) {
             Some(parameter) => *parameter = *value,
             None => {
-                let known = model.parameter_names.join(", ");
+                let known = model.inputs.parameters.join(", ");
                 return Err(refuse(
                     format!("the model has no parameter `{name}`"),
                     &format!("it has: {known}"),
                 ));
             }
         }
+    }
+    if let Some(GivenControls { times, values }) = &question.controls {
+        let mut numbers = Vec::new();
+        if !flatten(values, &mut numbers) {
+            return Err(refuse(
+                "`controls.values` are not numbers",
+                "send a list of the controls at each time",
+            ));
+        }
+        let controls = Controls::new(times.clone(), numbers)
+            .map_err(|error| refuse(error.to_string(), &error.hint().unwrap_or_default()))?;
+        start.inputs.controls = Some(Arc::new(controls));
+    }
+    if let Some(statics) = &question.statics {
+        let mut numbers = Vec::new();
+        if !flatten(statics, &mut numbers) || numbers.iter().any(|value| !value.is_finite()) {
+            return Err(refuse(
+                "`statics` are not finite numbers",
+                "send an array `[(space...,) statics]`, nested or flat",
+            ));
+        }
+        start.inputs =
+            start.inputs.with_statics(numbers.iter().map(|&value| value as f32).collect::<Vec<f32>>());
     }
     Ok(start)
 }
@@ -180,10 +214,10 @@ fn given(initial: &Value, model: &Model) -> Result<Start, Response> {
         ));
     }
     let middle = |range: &[f64; 2]| (range[0] + range[1]) / 2.0;
-    let mut parameters: Vec<f64> = model.parameter_ranges.iter().map(middle).collect();
-    parameters.resize(model.setting.conditions, 0.0);
+    let ranges = model.input_ranges.iter().take(model.inputs.parameters.len());
+    let parameters: Vec<f64> = ranges.map(middle).collect();
     let state = model.scaling.relative(&state);
-    Ok(Start { time: model.scaling.start, state, parameters, alignment: None })
+    Ok(Start { time: model.scaling.start, state, inputs: parameters.into(), alignment: None })
 }
 
 /// Numbers of an array, however nested.
@@ -207,9 +241,9 @@ fn recorded(index: usize, model: &Model, data: Option<&TrajectoryFile>) -> Resul
     let read = || -> anyhow::Result<Start> {
         let alignment = Alignment::new(model, file.description(), file.offset())?;
         let time = file.times(index)?[0];
-        let mut one = Trajectory::new(vec![time], file.frames(index, &[0])?, file.parameters(index)?)?;
+        let mut one = Trajectory::new(vec![time], file.frames(index, &[0])?, file.inputs(index)?)?;
         alignment.align(&mut one);
-        Ok(Start { time, state: one.values, parameters: one.parameters, alignment: Some(alignment) })
+        Ok(Start { time, state: one.values, inputs: one.inputs, alignment: Some(alignment) })
     };
     read().map_err(|error| {
         Response::error(500, &format!("{error:#}"), "`cfo inspect FILE` describes the problem")
@@ -234,7 +268,7 @@ fn roll_out(
         start: vec![start.time],
         states: vec![start.state],
         times: vec![times.to_vec()],
-        conditions: vec![start.parameters],
+        inputs: vec![start.inputs],
     };
     let watch = Watch::default().with_interrupt(flag);
     let mut found = trained.predict_each(&request, &watch).map_err(|error| from(&error))?;

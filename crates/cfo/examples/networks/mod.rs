@@ -41,7 +41,7 @@ impl Setup<'_> {
     /// Returns sines of the time, with a phase for each trajectory and place.
     fn data(&self, system: &System) -> Result<Trajectories> {
         let mut description = system.equation().description();
-        description.parameter_names.clear();
+        description.inputs.parameters.clear();
         let shape = &mut description.shape;
         if let Some(side) = self.side {
             shape.grid = Grid::new(&vec![side; shape.axes()]).expect("as many axes as before");

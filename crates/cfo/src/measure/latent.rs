@@ -239,7 +239,7 @@ mod tests {
             let wavelet = Some(if daubechies { LatentWavelet::Daubechies4 } else { LatentWavelet::Haar });
             let sides = sides.map(|side| side << levels);
             let field = if planar { FieldShape::plane(sides[0], sides[1], channels) } else { FieldShape::line(sides[1], channels) };
-            let states = StateSpace { field, periodic, conditions: 0 };
+            let states = StateSpace { field, periodic, conditions: 0, statics: 0 };
             let latent = LatentConfig { wavelet, levels }.latent(&states).unwrap();
             let space = latent.space(&states).unwrap();
             prop_assert_eq!(space.field.len(), field.len());
@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn averages_come_first() {
         let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels: 2 };
-        let states = StateSpace { field: FieldShape::plane(8, 4, 2), periodic: [false; 3], conditions: 0 };
+        let states =
+            StateSpace { field: FieldShape::plane(8, 4, 2), periodic: [false; 3], conditions: 0, statics: 0 };
         let mut values = vec![3.0; states.field.len()];
         config.latent(&states).unwrap().encode(states.field, &mut values);
         for place in values.chunks(32) {
@@ -287,8 +288,12 @@ mod tests {
         let refused = |dimensions: &[usize], levels: usize| {
             let config = LatentConfig { wavelet: Some(LatentWavelet::Haar), levels };
             let (grid, channels) = (Grid::new(&dimensions[1..]).unwrap(), dimensions[0]);
-            let states =
-                StateSpace { field: FieldShape { grid, channels }, periodic: [false; 3], conditions: 0 };
+            let states = StateSpace {
+                field: FieldShape { grid, channels },
+                periodic: [false; 3],
+                conditions: 0,
+                statics: 0,
+            };
             let error = config.latent(&states).unwrap().space(&states).unwrap_err();
             format!("{error} {}", error.hint().unwrap_or_default())
         };

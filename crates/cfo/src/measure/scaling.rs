@@ -1,6 +1,8 @@
 //! Conversion of values, times and velocities between the user's units and the network's.
 
-use cfo_data::{Normalization, Offset, scale, unscale};
+use std::sync::Arc;
+
+use cfo_data::{InputNames, Normalization, Offset, scale, unscale};
 use cfo_numerics::Clock;
 use cfo_numerics::metric::Summary;
 use serde::{Deserialize, Serialize};
@@ -63,6 +65,12 @@ pub struct Scaling {
     pub range: Vec<[f64; 2]>,
     /// Mean and deviation of each PDE parameter.
     pub conditions: Vec<[f64; 2]>,
+    /// Mean and deviation of each control.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<[f64; 2]>,
+    /// Mean and deviation of each static field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statics: Vec<[f64; 2]>,
 }
 
 impl Scaling {
@@ -85,14 +93,24 @@ impl Scaling {
             Unit::Velocity | Unit::VelocityAtTime => relative(&survey.velocity, span),
             Unit::State | Unit::Change => Vec::new(),
         };
-        let conditions = (0..set.description.parameter_names.len())
-            .map(|p| {
-                let of = |selection: &Selection| set.trajectories[selection.trajectory].parameters[p];
-                let Summary { mean, deviation, .. } =
-                    Summary::of(&selections.iter().map(of).collect::<Vec<f64>>());
-                [mean, if deviation > 0.0 { deviation } else { 1.0 }]
-            })
+        let inputs = || selections.iter().map(|one| &set.trajectories[one.trajectory].inputs);
+        let InputNames { parameters, controls, statics } = &set.description.inputs;
+        let conditions = (0..parameters.len())
+            .map(|p| mean_and_deviation(inputs().map(|own| own.parameters[p])))
             .collect();
+        let of_control = |control: usize| {
+            let values = inputs().filter_map(|own| own.controls.as_ref()).map(|own| own.values());
+            mean_and_deviation(values.flat_map(|own| own[control..].iter().step_by(controls.len()).copied()))
+        };
+        let controls = (0..controls.len()).map(of_control).collect();
+        let of_static = |field: usize| {
+            let mut fields: Vec<&Arc<[f32]>> = inputs().filter_map(|own| own.statics.as_ref()).collect();
+            // Those that trajectories share count once.
+            fields.dedup_by(|one, other| Arc::ptr_eq(one, other));
+            let values = fields.into_iter().flat_map(|own| own[field..].iter().step_by(statics.len()));
+            mean_and_deviation(values.map(|&value| f64::from(value)))
+        };
+        let statics = (0..statics.len()).map(of_static).collect();
         let profile = (question.unit == Unit::VelocityAtTime).then(|| survey.profile.profile());
         let Times { start, duration, interval, longest: horizon } = survey.times;
         let clock = question.clock.half();
@@ -111,6 +129,8 @@ impl Scaling {
             interval,
             range: survey.range(),
             conditions,
+            controls,
+            statics,
         }
     }
 
@@ -191,4 +211,10 @@ impl Scaling {
         unscale(&mut restored, &self.mean, &self.deviation);
         restored
     }
+}
+
+/// Returns mean and standard deviation of numbers; the deviation is 1 if they are equal.
+fn mean_and_deviation(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let Summary { mean, deviation, .. } = Summary::of(&values.collect::<Vec<f64>>());
+    [mean, if deviation > 0.0 { deviation } else { 1.0 }]
 }

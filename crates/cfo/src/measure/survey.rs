@@ -1,6 +1,6 @@
 //! The survey of the training data: one pass reads, measures, hashes and stores every value.
 
-use cfo_data::{ChangeProducts, Normalization, RoundingCheck, Statistics};
+use cfo_data::{ChangeProducts, Normalization, RoundingCheck, Statistics, TrajectoryInputs};
 use cfo_numerics::{DrawBy, Energy};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -117,9 +117,7 @@ impl Survey {
             let trajectory = &set.trajectories[selection.trajectory];
             hasher.update(one.hash);
             let numbers = selection.times(&trajectory.times);
-            for number in numbers.iter().chain(&trajectory.parameters) {
-                hasher.update(number.to_le_bytes());
-            }
+            hash_inputs(&mut hasher, &numbers, &trajectory.inputs);
         }
         for number in set.offset().channels() {
             hasher.update(number.to_le_bytes());
@@ -180,6 +178,18 @@ impl Survey {
         let means = self.values.normalization().mean;
         let resolved = |(&change, mean): (&f64, f64)| change > mean.abs() * f64::from(f32::EPSILON) * 0.25;
         self.change.iter().zip(means).map(resolved).collect()
+    }
+}
+
+/// Adds the times and the inputs of a trajectory to a hash.
+fn hash_inputs(hasher: &mut Sha256, times: &[f64], inputs: &TrajectoryInputs) {
+    let TrajectoryInputs { parameters, controls, statics } = inputs;
+    let controls = controls.iter().flat_map(|own| own.times().iter().chain(own.values()));
+    for number in times.iter().chain(parameters).chain(controls) {
+        hasher.update(number.to_le_bytes());
+    }
+    if let Some(statics) = statics {
+        hasher.update(digest(statics));
     }
 }
 

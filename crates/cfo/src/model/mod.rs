@@ -6,7 +6,7 @@ mod runge_kutta;
 
 use std::sync::Arc;
 
-use cfo_data::{Description, FieldShape, Split};
+use cfo_data::{Description, FieldShape, InputNames};
 use cfo_engine::{Graph, Node};
 use cfo_numerics::Clock;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use crate::objective::{
 use crate::operator::{Context, Operator, Setting, StateSpace, parameter_count};
 use crate::recipe::Recipe;
 use crate::trajectories::Trajectories;
+pub(crate) use inputs::numbered;
 pub(crate) use method::{Foreign, Method};
 pub(crate) use runge_kutta::{StepStart, append_end, append_step, scaled_error};
 
@@ -40,10 +41,12 @@ pub struct Model {
     pub denoiser: Option<Denoiser>,
     /// Names of the channels; empty when unknown.
     pub channel_names: Vec<String>,
-    /// Names of the PDE parameters of the training data.
-    pub parameter_names: Vec<String>,
-    /// Smallest and largest value of each PDE parameter in the training data.
-    pub parameter_ranges: Vec<[f64; 2]>,
+    /// Names of the inputs beside the state that the network takes.
+    #[serde(flatten)]
+    pub inputs: InputNames,
+    /// Smallest and largest value of each PDE parameter in the training data, then of each control.
+    #[serde(rename = "parameter_ranges")]
+    pub input_ranges: Vec<[f64; 2]>,
     /// Lower and upper end of each space axis of the training data.
     pub domain: Vec<[f64; 2]>,
     /// The user-defined operator and objective, which the recipe cannot describe.
@@ -74,17 +77,12 @@ impl Model {
     /// Creates a model without its scaling, which requires no values.
     pub(crate) fn unmeasured(method: &Method, set: &Trajectories) -> Result<Self> {
         set.check()?;
-        let Description { system, shape, periodic, domain, channel_names, parameter_names, .. } =
-            &set.description;
+        let Description { system, shape, periodic, domain, channel_names, .. } = &set.description;
         let recipe = &method.recipe;
-        let conditions = if recipe.data.condition { parameter_names.len() } else { 0 };
-        if recipe.data.condition && conditions == 0 {
-            return Err(CfoError::BadData {
-                problem: "`data.condition` is set, but the data have no parameters".into(),
-                hint: "add `/parameters` to the file, or set `data.condition = false`".into(),
-            });
-        }
-        let states = StateSpace::new(*shape, periodic, conditions);
+        let inputs = inputs::taken(recipe, set)?;
+        let conditions = inputs.parameters.len() + inputs.controls.len();
+        let statics = inputs.statics.len();
+        let states = StateSpace { statics, ..StateSpace::new(*shape, periodic, conditions) };
         let setting = match recipe.latent.latent(&states) {
             Some(latent) => latent.space(&states)?,
             None => states,
@@ -96,8 +94,8 @@ impl Model {
             scaling: Scaling::default(),
             denoiser: None,
             channel_names: channel_names.clone(),
-            parameter_names: parameter_names.clone(),
-            parameter_ranges: parameter_ranges(set),
+            input_ranges: inputs::ranges(&inputs, set),
+            inputs,
             domain: domain.clone(),
             foreign: method.foreign.clone(),
             tuning: method.tuning,
@@ -109,6 +107,7 @@ impl Model {
             );
             return Err(CfoError::invalid("operator.time", problem));
         }
+        model.check_inputs(set)?;
         model.operator().check(&model.operator_setting())?;
         Ok(model)
     }
@@ -224,21 +223,6 @@ impl Model {
         if self.recipe.train.ema > 0.0 { "ema/" } else { "" }
     }
 
-    /// Converts PDE parameters to the network's units. The result is empty for a network that is not conditioned on them.
-    ///
-    /// # Errors
-    /// If their number differs from the model's.
-    pub(crate) fn normalized_conditions(&self, parameters: &[f64]) -> Result<Vec<f32>> {
-        match self.setting.conditions {
-            0 => Ok(Vec::new()),
-            count if parameters.len() == count => Ok(self.scaling.conditions(parameters)),
-            count => Err(CfoError::BadData {
-                problem: format!("{} PDE parameters were given; the model takes {count}", parameters.len()),
-                hint: "give those of the training data, in their order".into(),
-            }),
-        }
-    }
-
     /// Returns the measurements that the model needs of the training data.
     pub(crate) fn question(&self) -> Question {
         let (draw, recipe) = (self.objective().draw(), &self.recipe);
@@ -263,7 +247,8 @@ impl Model {
 
     /// Returns the shapes that the network is built for.
     pub fn operator_setting(&self) -> Setting {
-        Setting { timed: self.sees_time(), ..self.motion().setting(&self.setting) }
+        let own = self.motion().setting(&self.setting);
+        Setting { timed: self.sees_time(), inputs: own.inputs + self.setting.statics, ..own }
     }
 
     /// Returns whether the time of the data is an input of the network.
@@ -294,13 +279,18 @@ impl Model {
         self.setting.field.tensor(batch)
     }
 
-    /// Appends the network on a field `[batch, rows, width, inputs]`.
+    /// Appends the network on a field `[batch, rows, width, inputs]` without the static fields, which are in the context.
     ///
     /// # Errors
     /// If the network cannot take the field.
     pub fn network(&self, graph: &mut Graph, field: Node, context: &Context) -> Result<Node> {
         self.foreign.check()?;
-        self.operator().apply(graph, &self.operator_setting(), field, context)
+        let context = context.settled(graph)?;
+        let field = match context.statics {
+            Some(statics) => graph.concat(&[field, statics], 3)?,
+            None => field,
+        };
+        self.operator().apply(graph, &self.operator_setting(), field, &context)
     }
 
     /// Appends a target at times `[batch]` in the unit of the network's output.
@@ -379,15 +369,4 @@ impl Model {
         self.moved(&mut graph, &point)?;
         Ok(graph)
     }
-}
-
-/// Returns the smallest and largest value of each PDE parameter in training.
-fn parameter_ranges(set: &Trajectories) -> Vec<[f64; 2]> {
-    let range = |p: usize| {
-        let values = set.part(Split::Train).map(|(_, trajectory)| trajectory.parameters[p]);
-        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[least, greatest], value| {
-            [least.min(value), greatest.max(value)]
-        })
-    };
-    (0..set.description.parameter_names.len()).map(range).collect()
 }

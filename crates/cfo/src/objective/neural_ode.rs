@@ -134,7 +134,7 @@ impl Objective for NeuralOde {
 
 #[cfg(test)]
 mod tests {
-    use cfo_data::{Description, FieldShape, Trajectory};
+    use cfo_data::{Description, FieldShape, InputNames, Trajectory};
     use cfo_device::Device;
     use cfo_engine::{Memory, Precision, Program};
     use cfo_numerics::Philox;
@@ -166,7 +166,7 @@ mod tests {
             domain: vec![[0.0, 1.0]],
             channel_names: vec![],
             channel_units: vec![],
-            parameter_names: vec![],
+            inputs: InputNames::default(),
         };
         let set = Trajectories::new(description, trajectories).unwrap();
         let mismatch = |keys: &[&str]| {

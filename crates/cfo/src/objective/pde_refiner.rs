@@ -176,6 +176,8 @@ impl Objective for PdeRefiner {
     /// Appends the mean squared error at a random level per sample. If the network predicts noise, the target is the state itself at level
     /// 0 and the noise at the others. Otherwise it is the diffusion's velocity.
     fn loss(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<Node> {
+        // The network gets another time than that of the data.
+        let batch = &Batch { context: batch.context.settled(graph)?, ..*batch };
         let target = self.next_state().target(graph, model, batch)?;
         let shape = graph.shape(target).axes().to_vec();
         let (parts, deviations) = self.levels();
@@ -225,6 +227,7 @@ impl Motion for PdeRefiner {
     }
 
     fn append(&self, graph: &mut Graph, model: &Model, point: &Point) -> Result<Node> {
+        let point = &Point { context: point.context.settled(graph)?, ..*point };
         let found = match self.form {
             RefinerForm::Noise => self.by_noise(graph, model, point)?,
             RefinerForm::Velocity => self.by_velocity(graph, model, point)?,

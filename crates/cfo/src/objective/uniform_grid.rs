@@ -62,8 +62,9 @@ fn check_steps(name: &str, steps: &[(usize, f64)], data: &Trajectories, told: bo
     let Some(&(first, expected)) = steps.first() else { return Ok(()) };
     let same = |found: f64, expected: f64| (found / expected - 1.0).abs() <= EQUAL;
     let Some(&(index, step)) = steps.iter().find(|(_, step)| !same(*step, expected)) else { return Ok(()) };
-    let is_step = |p: usize| steps.iter().all(|&(i, step)| same(data.trajectories[i].parameters[p], step));
-    if told && (0..data.description.parameter_names.len()).any(is_step) {
+    let is_step =
+        |p: usize| steps.iter().all(|&(i, step)| same(data.trajectories[i].inputs.parameters[p], step));
+    if told && (0..data.description.inputs.parameters.len()).any(is_step) {
         return Ok(());
     }
     Err(CfoError::BadData {

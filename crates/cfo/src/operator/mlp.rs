@@ -113,7 +113,7 @@ mod tests {
         let setting = Setting { timed, ..Setting::new(FieldShape::system(3), &[], 0) };
         let time = graph.input("time", [7]).unwrap();
         let field = graph.input("state", [7, 1, 1, 3]).unwrap();
-        let context = Context { time, conditions: None };
+        let context = Context::at(time);
         let velocity = Mlp::default().apply(&mut graph, &setting, field, &context).unwrap();
         assert_eq!(graph.shape(velocity), graph.shape(field));
         parameter_count(&graph)

@@ -3,6 +3,7 @@
 //! An operator maps a field, a time and PDE parameters to a field. The objective defines the meaning of input and output: for flow matching
 //! a state and its velocity, for an autoregressive model a state and the next one.
 
+mod context;
 mod dit;
 mod fno;
 mod layers;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 
+pub use context::{Context, ControlRamps};
 pub use dit::Dit;
 pub use fno::Fno;
 pub use layers::Padding;
@@ -40,15 +42,6 @@ pub(crate) fn at_most(key: &str, value: usize, most: usize) -> Result<()> {
         true => Ok(()),
         false => Err(CfoError::invalid(key, format!("{value} is too large; the largest value is {most}"))),
     }
-}
-
-/// The inputs of a network beside the field, as nodes of its graph.
-#[derive(Clone, Copy, Debug)]
-pub struct Context {
-    /// `[batch]`: times, 0 at the first time of the training data. A network uses them if [`Setting::timed`] is set.
-    pub time: Node,
-    /// `[batch, conditions]`: normalised PDE parameters, if the network is conditioned on them.
-    pub conditions: Option<Node>,
 }
 
 /// A network architecture. To use your own network, implement this trait. `examples/own_operator.rs` trains one.
@@ -107,22 +100,24 @@ pub trait Operator: Send + Sync {
     }
 }
 
-/// The shape of the states, the periodicity of their axes and the number of PDE parameters.
+/// The shape of the states, the periodicity of their axes and the number of conditions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateSpace {
     /// Grid and channels of a snapshot.
     pub field: FieldShape,
     /// Whether each axis of [`Grid::padded`] is periodic.
     pub periodic: [bool; Grid::MOST_AXES],
-    /// Number of PDE parameters that are inputs of the network.
+    /// Number of PDE parameters and controls that are inputs of the network.
     pub conditions: usize,
+    /// Number of static fields that are inputs of the network.
+    pub statics: usize,
 }
 
 impl StateSpace {
     pub(crate) fn new(shape: FieldShape, periodic: &[bool], conditions: usize) -> Self {
         let mut padded = [false; Grid::MOST_AXES];
         padded[Grid::MOST_AXES - shape.axes()..].iter_mut().zip(periodic).for_each(|(to, &from)| *to = from);
-        Self { field: shape, periodic: padded, conditions }
+        Self { field: shape, periodic: padded, conditions, statics: 0 }
     }
 }
 
@@ -131,13 +126,13 @@ impl StateSpace {
 pub struct Setting {
     /// The points of the fields.
     pub grid: Grid,
-    /// Number of channels of the input field.
+    /// Number of channels of the input field; the last ones are the static fields.
     pub inputs: usize,
     /// Number of channels of the output field.
     pub outputs: usize,
     /// Whether each axis of [`Grid::padded`] is periodic.
     pub periodic: [bool; Grid::MOST_AXES],
-    /// Number of PDE parameters that are inputs of the network; 0 for none.
+    /// Number of PDE parameters and controls that are inputs of the network; 0 for none.
     pub conditions: usize,
     /// Whether time is an input of the network.
     pub timed: bool,
@@ -151,7 +146,7 @@ impl Setting {
 
     /// Creates the setting for states of a space, with as many output as input channels.
     pub fn of(states: &StateSpace) -> Self {
-        let StateSpace { field: FieldShape { grid, channels }, periodic, conditions } = *states;
+        let StateSpace { field: FieldShape { grid, channels }, periodic, conditions, .. } = *states;
         Self { grid, inputs: channels, outputs: channels, periodic, conditions, timed: true }
     }
 

@@ -54,7 +54,7 @@ fn append(
     let conditions =
         (setting.conditions > 0).then(|| graph.input("conditions", [3, setting.conditions]).unwrap());
     config.operator().check(setting).unwrap();
-    let context = Context { time, conditions };
+    let context = Context { conditions, ..Context::at(time) };
     let output = config.operator().apply(graph, setting, field, &context).unwrap();
     [field, output]
 }
@@ -144,7 +144,7 @@ fn draw(count: usize, seed: u64) -> Vec<f32> {
 fn velocity(config: &OperatorConfig, setting: &Setting, state: &[f32]) -> Vec<f32> {
     let mut graph = Graph::new();
     let node = graph.input("state", setting.input(1)).unwrap();
-    let context = Context { time: graph.input("time", [1]).unwrap(), conditions: None };
+    let context = Context::at(graph.input("time", [1]).unwrap());
     let setting = &Setting { timed: false, ..setting.clone() };
     let velocity = config.operator().apply(&mut graph, setting, node, &context).unwrap();
     let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();

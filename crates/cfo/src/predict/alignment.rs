@@ -1,6 +1,6 @@
 //! Alignment of a file's channels and parameters with those of a model, by their names.
 
-use cfo_data::{Description, Offset, Trajectory};
+use cfo_data::{Description, InputNames, Offset, Trajectory, TrajectoryInputs};
 
 use crate::error::{CfoError, Result};
 use crate::model::Model;
@@ -10,8 +10,10 @@ use crate::model::Model;
 pub struct Alignment {
     /// Index in the file of each channel of the model; `None` if they have equal order.
     channels: Option<Vec<usize>>,
-    /// Index in the file of each parameter of the model; `None` if they have equal order.
-    parameters: Option<Vec<usize>>,
+    /// Index in the file of each parameter, of each control and of each static field of the model; `None` if they have equal order.
+    inputs: [Option<Vec<usize>>; 3],
+    /// Number of static fields in the file, if there are any.
+    static_count: Option<usize>,
     /// Offsets of the model and of the file, both in the model's channel order.
     offsets: [Offset; 2],
     /// Warnings for the user.
@@ -22,7 +24,7 @@ impl Alignment {
     /// Matches a file, given its description and its offset, to a model.
     ///
     /// # Errors
-    /// If the file has other channels, or not all the parameters that the model takes.
+    /// If the file has other channels, or not all the inputs that the model takes.
     pub fn new(model: &Model, description: &Description, offset: &Offset) -> Result<Self> {
         let mut alignment = Self::default();
         let (mine, theirs) = (&model.channel_names, &description.channel_names);
@@ -32,23 +34,42 @@ impl Alignment {
             None => offset.clone(),
         };
         alignment.offsets = [model.scaling.offset(), theirs];
-        if model.setting.conditions > 0 {
-            let theirs = &description.parameter_names;
-            let count = model.setting.conditions;
-            if theirs.len() < count {
-                return Err(CfoError::BadData {
-                    problem: format!(
-                        "the file has {} PDE parameters, but the model takes {count}{}",
-                        theirs.len(),
-                        listed(&model.parameter_names)
-                    ),
-                    hint: "add the array `parameters` to the file".into(),
-                });
-            }
-            alignment.parameters = alignment.places("parameters", &model.parameter_names, theirs, count)?;
-        }
+        alignment.static_count = Some(description.inputs.statics.len()).filter(|&count| count > 0);
+        alignment.inputs = alignment.places_of_inputs(&model.inputs, &description.inputs)?;
         alignment.note_space(model, description);
         Ok(alignment)
+    }
+
+    /// Returns the index of each input of the model among those of the file.
+    fn places_of_inputs(
+        &mut self,
+        mine: &InputNames,
+        theirs: &InputNames,
+    ) -> Result<[Option<Vec<usize>>; 3]> {
+        let pairs = [
+            ("parameters", "PDE parameters", &mine.parameters, &theirs.parameters),
+            ("controls", "controls", &mine.controls, &theirs.controls),
+            ("statics", "static fields", &mine.statics, &theirs.statics),
+        ];
+        let mut places = [None, None, None];
+        for (place, (what, title, mine, theirs)) in places.iter_mut().zip(pairs) {
+            if mine.is_empty() {
+                continue;
+            }
+            if theirs.len() < mine.len() {
+                return Err(CfoError::BadData {
+                    problem: format!(
+                        "the file has {} {title}, but the model takes {}{}",
+                        theirs.len(),
+                        mine.len(),
+                        listed(mine)
+                    ),
+                    hint: format!("add the array `{what}` to the file"),
+                });
+            }
+            *place = self.places(what, mine, theirs, mine.len())?;
+        }
+        Ok(places)
     }
 
     /// Returns the index of each name of the model among those of the file. Names are compared only if both sides have them.
@@ -59,8 +80,9 @@ impl Alignment {
         theirs: &[String],
         count: usize,
     ) -> Result<Option<Vec<usize>>> {
-        // Readers number the parameters of a file without names.
-        let own = |(i, name): (usize, &String)| !name.is_empty() && *name != format!("parameter {i}");
+        // Readers number the inputs of a file without names.
+        let numbered = |i: usize| ["parameter", "control", "static"].map(|kind| format!("{kind} {i}"));
+        let own = |(i, name): (usize, &String)| !name.is_empty() && !numbered(i).contains(name);
         let named = |names: &[String]| !names.is_empty() && names.iter().enumerate().all(own);
         if !named(mine) || !named(theirs) {
             if named(mine) != named(theirs) {
@@ -78,16 +100,14 @@ impl Alignment {
             places.next().filter(|_| places.next().is_none())
         };
         let places: Option<Vec<usize>> = mine.iter().map(place).collect();
-        // Channels must agree; parameters that the model does not use are ignored.
+        // Channels must agree; inputs that the model does not use are ignored.
         match places {
-            Some(places) if what == "parameters" || theirs.len() == count => {
+            Some(places) if what != "channels" || theirs.len() == count => {
                 if theirs.len() > count {
                     let unused: Vec<String> =
                         theirs.iter().filter(|name| !mine.contains(name)).cloned().collect();
-                    self.notes.push(format!(
-                        "the model does not use these parameters of the file:{}",
-                        listed(&unused)
-                    ));
+                    self.notes
+                        .push(format!("the model does not use these {what} of the file:{}", listed(&unused)));
                 }
                 Ok(Some(places))
             }
@@ -129,7 +149,8 @@ impl Alignment {
 
     /// Returns whether model and file have the same order and offset.
     pub fn is_identity(&self) -> bool {
-        self.channels.is_none() && self.parameters.is_none() && self.offsets[0] == self.offsets[1]
+        let ordered = self.channels.is_none() && self.inputs.iter().all(Option::is_none);
+        ordered && self.offsets[0] == self.offsets[1]
     }
 
     /// Converts a trajectory of the file to the model's order and offset.
@@ -142,7 +163,7 @@ impl Alignment {
         }
         let [mine, theirs] = &self.offsets;
         theirs.shift(mine, &mut trajectory.values);
-        trajectory.parameters = self.parameters(&trajectory.parameters);
+        trajectory.inputs = self.inputs(&trajectory.inputs);
     }
 
     /// Returns the description of a file with its channels in the model's order.
@@ -158,12 +179,24 @@ impl Alignment {
         description
     }
 
-    /// Returns a trajectory's parameters in the model's order.
-    pub fn parameters(&self, file: &[f64]) -> Vec<f64> {
-        match &self.parameters {
-            Some(places) => places.iter().map(|&place| file[place]).collect(),
-            None => file.to_vec(),
+    /// Returns a trajectory's inputs in the model's order.
+    pub fn inputs(&self, file: &TrajectoryInputs) -> TrajectoryInputs {
+        let mut inputs = file.clone();
+        if let Some(places) = &self.inputs[0] {
+            inputs.parameters = places.iter().map(|&place| file.parameters[place]).collect();
         }
+        if let (Some(places), Some(controls)) = (&self.inputs[1], &file.controls) {
+            inputs = inputs.with_controls(controls.chosen(places));
+        }
+        if let (Some(places), Some(statics), Some(count)) =
+            (&self.inputs[2], &file.statics, self.static_count)
+        {
+            let points = statics.chunks(count);
+            inputs = inputs.with_statics(
+                points.flat_map(|point| places.iter().map(|&place| point[place])).collect::<Vec<f32>>(),
+            );
+        }
+        inputs
     }
 
     /// Converts snapshots from the model's order to the file's. They stay relative to the model's offset; see
@@ -188,18 +221,15 @@ impl Alignment {
 }
 
 impl Model {
-    /// Returns a warning about the first parameter, in the model's order, that is outside the range of the training data.
-    pub fn beyond_training(&self, parameters: &[f64]) -> Option<String> {
-        if self.setting.conditions == 0 {
-            return None;
-        }
-        let ranges = self.parameter_ranges.iter().enumerate();
-        ranges.zip(parameters).find_map(|((i, &[least, greatest]), &value)| {
+    /// Returns a warning about the first input, in the model's order, that is outside the range of the training data.
+    pub fn beyond_training(&self, inputs: &TrajectoryInputs) -> Option<String> {
+        crate::model::numbered(&self.inputs, inputs).find_map(|(i, value)| {
+            let [least, greatest] = *self.input_ranges.get(i)?;
             let room = 1e-9 * (greatest - least).abs().max(greatest.abs());
             if (least - room..=greatest + room).contains(&value) {
                 return None;
             }
-            let name = self.parameter_names.get(i).cloned().unwrap_or_else(|| format!("parameter {i}"));
+            let name = self.inputs.parameters.iter().chain(&self.inputs.controls).nth(i)?;
             Some(format!("`{name}` is {value}, but the model was trained on {least} to {greatest}"))
         })
     }

@@ -14,8 +14,8 @@ use crate::error::{CfoError, Result};
 use crate::recipe::{LearningRateSchedule, Recipe, Smoothing, TrainConfig};
 pub use machine::Machine;
 use network::Network;
-use survey::FileSurvey;
 pub use survey::warnings_of_file;
+use survey::{ControlSurvey, FileSurvey};
 
 /// Number of rounds in which gaps are filled.
 const ROUNDS: u32 = 20;
@@ -66,15 +66,26 @@ impl Proposal {
     }
 
     fn choose_data(&mut self, survey: &FileSurvey) {
-        let names = survey.parameters.join("`, `");
+        let names = survey.inputs.parameters.join("`, `");
         if survey.conditioned() {
             self.recipe.data.condition = true;
             self.say(
                 "data.condition",
                 format!("`{names}` differs between trajectories and is an input of the network"),
             );
-        } else if !survey.parameters.is_empty() {
+        } else if !survey.inputs.parameters.is_empty() {
             self.say("data.condition", format!("`{names}` is the same in all trajectories"));
+        }
+        if let Some(ControlSurvey { kind, unexplained }) = &survey.controls {
+            self.recipe.data.controls = *kind;
+            let names = survey.inputs.controls.join("`, `");
+            let explains = unexplained.map_or_else(String::new, |[without, with]| {
+                let [without, with] = [without, with].map(|share| format!("{:.2} %", 100.0 * share));
+                format!(
+                    ": a fit leaves {with} of the velocity's variance unexplained with it, {without} without"
+                )
+            });
+            self.say("data.controls", format!("`{names}` between its times{explains}"));
         }
     }
 

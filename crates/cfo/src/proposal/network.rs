@@ -59,7 +59,7 @@ fn multiplications_of(operator: &OperatorConfig, setting: &Setting) -> Result<f6
         0 => None,
         count => Some(graph.input("conditions", [1, count])?),
     };
-    operator.operator().apply(&mut graph, setting, field, &Context { time, conditions })?;
+    operator.operator().apply(&mut graph, setting, field, &Context { conditions, ..Context::at(time) })?;
     Ok(graph.multiplications())
 }
 

@@ -2,13 +2,14 @@
 
 use cfo_data::store::TrajectoryFile;
 use cfo_data::{
-    ChannelNoise, DataError, Description, FieldShape, SamplingAudit, Split, TimeDependence, Verdict,
-    deviation_of_file, noise_of_file,
+    ChannelNoise, DataError, Description, FieldShape, InputNames, SamplingAudit, Split, TimeDependence,
+    Verdict, deviation_of_file, noise_of_file,
 };
 use cfo_numerics::TimeGrid;
 use cfo_numerics::metric::correlation_per_time;
 
 use crate::operator::Setting;
+use crate::recipe::ControlKind;
 
 /// Largest numbers of trajectories, and of intervals of each, whose speeds are measured.
 const SAMPLED: [usize; 2] = [64, 16];
@@ -22,6 +23,9 @@ const UNEVEN: f64 = 3.0;
 /// Largest unexplained share of the velocity's variance at which state and time explain the velocity.
 const EXPLAINED: f64 = 0.1;
 
+/// Factor by which an interpolation of controls must leave less unexplained than straight lines to be chosen.
+const CLEARLY: f64 = 0.8;
+
 /// Largest correlation of interval lengths with the speed of the field at which times follow the field. Random times have about a tenth of
 /// it.
 const FOLLOWING: f64 = -0.25;
@@ -30,8 +34,8 @@ const FOLLOWING: f64 = -0.25;
 pub(super) struct FileSurvey {
     pub shape: FieldShape,
     pub periodic: Vec<bool>,
-    /// Names of the parameters.
-    pub parameters: Vec<String>,
+    /// Names of the parameters and the controls.
+    pub inputs: InputNames,
     channels: Vec<String>,
     varying: bool,
     /// Number of training trajectories and of their snapshots.
@@ -39,6 +43,8 @@ pub(super) struct FileSurvey {
     pub snapshots: usize,
     pub audit: SamplingAudit,
     pub dependence: Option<TimeDependence>,
+    /// What the controls explain, if there are any.
+    pub controls: Option<ControlSurvey>,
     /// Noise of each channel.
     pub noise: Vec<ChannelNoise>,
     pub pace: Pace,
@@ -52,23 +58,34 @@ impl FileSurvey {
         for &trajectory in &training {
             snapshots += file.frame_count(trajectory)?;
         }
-        let first = file.parameters(training[0])?;
+        let first = file.inputs(training[0])?.parameters;
         let mut varying = false;
         for i in every(training.len(), COMPARED) {
-            varying = varying || file.parameters(training[i])? != first;
+            varying = varying || file.inputs(training[i])?.parameters != first;
         }
         let (deviation, noise, audit) = audit(file)?;
         let noisy = noise.iter().any(ChannelNoise::matters);
+        let fit = |controls| TimeDependence::new(file, &training, noisy, controls);
+        let (mut dependence, mut controls) = (fit(None)?, None);
+        if !description.inputs.controls.is_empty() {
+            let mut fits = Vec::new();
+            for kind in [ControlKind::Linear, ControlKind::Hold, ControlKind::Spline] {
+                fits.extend(fit(kind.interpolation())?.map(|fit| (kind, fit)));
+            }
+            let without = dependence.take();
+            controls = Some(ControlSurvey::new(without, fits, &mut dependence));
+        }
         Ok(Self {
             shape: description.shape,
             periodic: description.periodic.clone(),
-            parameters: description.parameter_names.clone(),
+            inputs: description.inputs.clone(),
             channels: channel_names(description),
             varying,
             trajectories: training.len(),
             snapshots,
             audit,
-            dependence: TimeDependence::new(file, &training, noisy)?,
+            dependence,
+            controls,
             noise,
             pace: Pace::new(file, &training, &deviation)?,
         })
@@ -76,13 +93,14 @@ impl FileSurvey {
 
     /// Returns whether PDE parameters are inputs of the network.
     pub fn conditioned(&self) -> bool {
-        !self.parameters.is_empty() && self.varying
+        !self.inputs.parameters.is_empty() && self.varying
     }
 
     /// Returns the shapes that the network is built for.
     pub fn setting(&self) -> Setting {
-        let conditions = if self.conditioned() { self.parameters.len() } else { 0 };
-        Setting::new(self.shape, &self.periodic, conditions)
+        let parameters = if self.conditioned() { self.inputs.parameters.len() } else { 0 };
+        let own = Setting::new(self.shape, &self.periodic, parameters + self.inputs.controls.len());
+        Setting { inputs: own.inputs + self.inputs.statics.len(), ..own }
     }
 
     /// Returns whether time is an input of the network, and the reason. One trajectory is little evidence: after its end the network
@@ -144,7 +162,7 @@ impl FileSurvey {
         Some(format!(
             "the state may not determine its velocity: a fit leaves much of the variance unexplained ({shares}). Possible causes: a hidden \
              variable, an input that is not in the file, a delay, noise, times that are too sparse{also}. Add what is missing as a channel or \
-             a parameter; earlier values of a channel can stand for a hidden one"
+             a parameter, known inputs as `controls`; earlier values of a channel can stand for a hidden one"
         ))
     }
 
@@ -158,6 +176,33 @@ impl FileSurvey {
             "{} training trajectories, {} snapshots, {space}{last} channel{plural}.",
             self.trajectories, self.snapshots
         )
+    }
+}
+
+/// What the controls of a file explain.
+pub(super) struct ControlSurvey {
+    /// How they are defined between their times: the kind with the best fit.
+    pub kind: ControlKind,
+    /// Unexplained shares of the velocity's variance, without and with the controls, if there are enough snapshots.
+    pub unexplained: Option<[f64; 2]>,
+}
+
+impl ControlSurvey {
+    /// Compares fits without controls and with each kind of them. Another kind than linear must be clearly better. The best fit becomes the
+    /// `dependence` of the file.
+    fn new(
+        without: Option<TimeDependence>,
+        fits: Vec<(ControlKind, TimeDependence)>,
+        dependence: &mut Option<TimeDependence>,
+    ) -> Self {
+        let cost = |(kind, fit): &(ControlKind, TimeDependence)| {
+            fit.unexplained() * if *kind == ControlKind::Linear { CLEARLY } else { 1.0 }
+        };
+        let best = fits.into_iter().min_by(|one, other| cost(one).total_cmp(&cost(other)));
+        let Some((kind, best)) = best else { return Self { kind: ControlKind::Linear, unexplained: None } };
+        let unexplained = without.map(|without| [without.unexplained(), best.unexplained()]);
+        *dependence = Some(best);
+        Self { kind, unexplained }
     }
 }
 
@@ -176,7 +221,7 @@ fn sampling_warnings(audit: &SamplingAudit, noise: &[ChannelNoise], names: &[Str
     warnings.extend(steps.map(|(_, name)| {
         format!(
             "channel `{name}` is piecewise constant, as a control or another input is. The state does not determine its \
-             steps: split the records where it changes and store its value in `parameters`"
+             steps: store it in `controls`, with its times in `control_times`, instead of among the channels"
         )
     }));
     warnings

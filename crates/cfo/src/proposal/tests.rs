@@ -2,7 +2,7 @@
 
 use cfo_data::simulate::{self, Equation};
 use cfo_data::store::{TrajectoryWriter, WriteOptions};
-use cfo_data::{Description, FieldShape, Trajectory};
+use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 use cfo_numerics::Philox;
 
 use super::*;
@@ -71,7 +71,7 @@ fn every_file_gets_a_solver_that_chooses_its_steps() {
             domain: vec![],
             channel_names: vec!["u".into(), "v".into()],
             channel_units: vec![],
-            parameter_names: vec![],
+            inputs: InputNames::default(),
         };
         let held = crate::Trajectories::new(description, trajectories.collect()).unwrap();
         let file = TrajectoryFile::held(std::sync::Arc::new(held)).unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cfo_numerics::Interpolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,12 @@ pub struct DataConfig {
     pub normalize: Normalize,
     /// Whether the PDE parameters of a trajectory are an input of the network.
     pub condition: bool,
+    /// How the controls of a trajectory, which are inputs of the network, are defined between their times: `linear` interpolation, `hold`
+    /// for values that are kept until the next time, or a cubic `spline`. With `none` the network does not get them. No effect on data
+    /// without controls.
+    pub controls: ControlKind,
+    /// Whether the static fields are inputs of the network. No effect on data without static fields.
+    pub statics: bool,
     /// Whether to load the snapshots of each batch ahead of its step, from the file if there is one, instead of keeping all snapshots on
     /// the device. Default: only if they do not fit. The batches do not depend on this key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +65,36 @@ impl Default for DataConfig {
             seed: None,
             normalize: Normalize::Standard,
             condition: false,
+            controls: ControlKind::Linear,
+            statics: true,
             stream: None,
+        }
+    }
+}
+
+/// How controls are defined between their times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControlKind {
+    /// Straight lines from time to time.
+    #[default]
+    Linear,
+    /// Each value is kept until the next time. The steps of solvers end at the jumps.
+    Hold,
+    /// A cubic spline.
+    Spline,
+    /// Controls are not inputs of the network.
+    None,
+}
+
+impl ControlKind {
+    /// Returns the interpolation; `None` if controls are not used.
+    pub fn interpolation(self) -> Option<Interpolation> {
+        match self {
+            Self::Linear => Some(Interpolation::Linear),
+            Self::Hold => Some(Interpolation::Hold),
+            Self::Spline => Some(Interpolation::Spline),
+            Self::None => None,
         }
     }
 }

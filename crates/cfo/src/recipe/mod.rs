@@ -36,7 +36,7 @@ use problem::bad_recipe;
 use ranges::positive;
 use read::read;
 
-pub use data::{DataConfig, Normalize};
+pub use data::{ControlKind, DataConfig, Normalize};
 pub use evaluate::{EvaluateConfig, RolloutPrecision};
 pub use finetune::FinetuneConfig;
 pub use integration::Integration;

@@ -4,6 +4,7 @@ mod cautions;
 mod compiled;
 mod divergence;
 mod gradients;
+mod input_tables;
 mod observer;
 mod phase;
 mod refine;

@@ -11,7 +11,6 @@ use super::training_data::TrainingData;
 use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{self, Batch, Noise};
-use crate::operator::Context;
 
 /// Random stream of the batch sampler, with the run's seed.
 const BATCHES: u32 = 1;
@@ -73,15 +72,9 @@ pub(super) fn drawn(
 ) -> Result<Batch> {
     let sample = sampled(graph, model, data, samples)?;
     let counter = graph.counter(COUNTER)?;
-    let conditions = match model.setting.conditions {
-        0 => None,
-        count => {
-            let table = graph.input("data.conditions", [data.trajectories(), count])?;
-            Some(graph.gather(table, sample.trajectory)?)
-        }
-    };
+    let context = data.inputs.context(graph, model, [sample.time, sample.trajectory])?;
     let trust = trust(model, data, graph, samples)?;
-    let PathSample { time, state, target, window, .. } = sample;
+    let PathSample { state, target, window, .. } = sample;
     // Whole trajectories have one axis of points, whatever their grid.
     let target = match model.objective().draw() {
         objective::Draw::Trajectory { frames, .. } => {
@@ -91,7 +84,6 @@ pub(super) fn drawn(
         _ => target,
     };
     let noise = Noise::of_step(model.recipe.train.seed, counter, samples.range.start as u32);
-    let context = Context { time, conditions };
     Ok(Batch { context, state, target, trust, window, noise, weight: samples.weight })
 }
 

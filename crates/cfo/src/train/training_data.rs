@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use cfo_data::TrajectoryInputs;
 use cfo_engine::{Data, Element, Memory};
 use rayon::prelude::*;
 
 use super::gradients::Gradients;
+use super::input_tables::InputTables;
 use super::phase::Phase;
 use super::refine::{Gaps, SnapshotSegment};
 use super::{Share, draw};
@@ -32,7 +34,8 @@ pub struct TrainingData {
     merged: BTreeMap<usize, Vec<usize>>,
     times: Vec<f64>,
     offsets: Vec<u32>,
-    conditions: Vec<f32>,
+    /// The inputs beside the state of each trajectory.
+    pub(super) inputs: InputTables,
     /// This process's part of each batch.
     pub(crate) share: Share,
     /// Weight of an error at each snapshot, `[rows, channels]`, if noise was removed or `path.trust` is set; else empty.
@@ -97,7 +100,7 @@ impl TrainingData {
         fingerprint(&recipe.path, set, &Selection::of_set(recipe, set)?)
     }
 
-    /// Collects the times, sources and conditions of the rows.
+    /// Collects the times, sources and inputs of the rows.
     fn rows_of(
         model: &Model,
         set: &Trajectories,
@@ -112,7 +115,7 @@ impl TrainingData {
             merged: BTreeMap::new(),
             times: Vec::new(),
             offsets: vec![0],
-            conditions: Vec::new(),
+            inputs: InputTables::of(model, set, selections),
             trust: Vec::new(),
             warnings: set.warnings().iter().cloned().chain(Selection::merged(selections)).collect(),
         };
@@ -127,7 +130,6 @@ impl TrainingData {
                 data.sources.push((i as u32, frames[0] as u32));
             }
             data.offsets.push(data.times.len() as u32);
-            data.conditions.extend(model.scaling.conditions(&trajectory.parameters));
         }
         if let Draw::PathPoint { .. } = model.objective().draw() {
             let merged: Vec<u32> = selections.iter().flat_map(Selection::measurements).collect();
@@ -143,10 +145,10 @@ impl TrainingData {
         &self.times[self.range_of(trajectory)]
     }
 
-    /// Returns the PDE parameters of a trajectory.
-    pub(super) fn parameters_of<'s>(&self, trajectory: usize, set: &'s Trajectories) -> &'s [f64] {
+    /// Returns the inputs of a trajectory, in the user's units.
+    pub(super) fn inputs_of<'s>(&self, trajectory: usize, set: &'s Trajectories) -> &'s TrajectoryInputs {
         let (source, _) = self.sources[self.offsets[trajectory] as usize];
-        &set.trajectories[source as usize].parameters
+        &set.trajectories[source as usize].inputs
     }
 
     /// Returns the rows of a trajectory.
@@ -170,7 +172,7 @@ impl TrainingData {
             merged: BTreeMap::new(),
             times: Vec::with_capacity(capacity),
             offsets: vec![0],
-            conditions: Vec::new(),
+            inputs: self.inputs.rows(chosen.iter().map(|&segment| gaps.segment(segment).trajectory)),
             share: self.share.clone(),
             trust: Vec::new(),
             warnings: Vec::new(),
@@ -183,7 +185,7 @@ impl TrainingData {
         let mut snapshots = Vec::new();
         for &segment in chosen {
             let SnapshotSegment { trajectory, snapshots: own, .. } = gaps.segment(segment);
-            let (trajectory, before) = (*trajectory, self.range_of(*trajectory).start);
+            let before = self.range_of(*trajectory).start;
             let (own, first) = (before + own.start..before + own.end, data.times.len());
             snapshots.resize(own.len() * size, 0.0);
             self.gather(own.clone(), model, set, &mut snapshots)?;
@@ -195,8 +197,6 @@ impl TrainingData {
                 let own = &removed[own.start * width..own.end * width];
                 data.trust.extend(gaps.spread(segment, own, width));
             }
-            let count = model.setting.conditions;
-            data.conditions.extend_from_slice(&self.conditions[trajectory * count..][..count]);
             data.offsets.push(data.times.len() as u32);
         }
         data.trust = gaps.weights(chosen, &data.times, (&data.trust, channels));
@@ -208,15 +208,13 @@ impl TrainingData {
     /// Repeats the trajectories in order until there are `count`, within the capacity.
     pub(super) fn repeat(&mut self, count: usize, values: &mut [f32]) {
         let (own, rows) = (self.trajectories(), self.times.len());
-        let (size, width, conditions) =
-            (values.len() / rows, self.trust.len() / rows, self.conditions.len() / own);
+        let (size, width) = (values.len() / rows, self.trust.len() / rows);
+        self.inputs = self.inputs.rows((0..count.max(own)).map(|trajectory| trajectory % own));
         for trajectory in own..count {
             let (from, to) = (self.range_of(trajectory - own), self.offsets[trajectory] as usize);
             values.copy_within(from.start * size..from.end * size, to * size);
             self.times.copy_within(from.clone(), to);
             self.trust.copy_within(from.start * width..from.end * width, to * width);
-            let first = (trajectory - own) * conditions;
-            self.conditions.extend_from_within(first..first + conditions);
             self.offsets.push((to + from.len()) as u32);
         }
     }
@@ -295,7 +293,7 @@ impl TrainingData {
         })
     }
 
-    /// Copies times, offsets and conditions into memory; for streamed values, allocates a batch.
+    /// Copies times, offsets and inputs into memory; for streamed values, allocates a batch.
     ///
     /// # Errors
     /// If memory holds other data under these names.
@@ -310,11 +308,7 @@ impl TrainingData {
         if !self.trust.is_empty() {
             memory.insert_real("data.trust", [self.rows(), 1, 1, channels], &self.trust)?;
         }
-        if model.setting.conditions > 0 {
-            let shape = [self.trajectories(), model.setting.conditions];
-            memory.insert_real("data.conditions", shape, &self.conditions)?;
-        }
-        Ok(())
+        self.inputs.upload(memory)
     }
 
     /// Returns the shape of the values that the sampler reads: all snapshots, or those of a batch.

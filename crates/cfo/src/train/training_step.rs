@@ -163,7 +163,7 @@ impl TrainingStep {
 
 #[cfg(test)]
 mod tests {
-    use cfo_data::{Description, FieldShape, Trajectory};
+    use cfo_data::{Description, FieldShape, InputNames, Trajectory};
 
     use super::*;
 
@@ -180,7 +180,7 @@ mod tests {
             domain: vec![],
             channel_names: vec![],
             channel_units: vec![],
-            parameter_names: vec![],
+            inputs: InputNames::default(),
         };
         Trajectories::new(description, (0..10).map(one).collect()).unwrap()
     }

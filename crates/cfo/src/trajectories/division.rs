@@ -77,7 +77,7 @@ impl Trajectories {
                         .part(first..first + length)
                         .expect("parts without times are left out"),
                     values: values.map(<[f32]>::to_vec).unwrap_or_default(),
-                    parameters: trajectory.parameters.clone(),
+                    inputs: trajectory.inputs.clone(),
                 });
                 splits.push(split);
                 origins.push(Origin { number: origin.number, first: origin.first + first });

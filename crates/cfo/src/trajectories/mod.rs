@@ -124,8 +124,8 @@ impl Trajectories {
         let mut trajectories = Vec::with_capacity(count);
         for i in 0..count {
             let trajectory =
-                Trajectory { times: file.times(i)?, values: Vec::new(), parameters: file.parameters(i)? };
-            file.description().check_parameters(&trajectory).map_err(|error| misfit(i, &error))?;
+                Trajectory { times: file.times(i)?, values: Vec::new(), inputs: file.inputs(i)? };
+            file.description().check_inputs(&trajectory.inputs).map_err(|error| misfit(i, &error))?;
             trajectories.push(trajectory);
         }
         let found = (0..count).map(|i| file.split(i)).collect::<Option<Vec<_>>>();
@@ -311,7 +311,7 @@ impl Trajectories {
         }
         for (i, trajectory) in self.trajectories.iter().enumerate() {
             let checked = match self.is_left(i) {
-                true => self.description.check_parameters(trajectory),
+                true => self.description.check_inputs(&trajectory.inputs),
                 false => self.description.check(trajectory),
             };
             checked.map_err(|error| misfit(i, &error))?;

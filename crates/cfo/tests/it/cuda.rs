@@ -78,7 +78,7 @@ fn build(config: &OperatorConfig, setting: &Setting, batch: usize) -> Built {
     ];
     let inputs: Vec<Node> =
         tensors.iter().map(|(name, shape)| graph.input(name, shape.clone()).unwrap()).collect();
-    let context = Context { time: inputs[0], conditions: Some(inputs[2]) };
+    let context = Context { conditions: Some(inputs[2]), ..Context::at(inputs[0]) };
     let velocity = config.operator().apply(&mut graph, setting, inputs[1], &context).unwrap();
     let loss = graph.mean_squared_error(velocity, inputs[3]).unwrap();
     let parameters = graph.parameters().to_vec();
@@ -253,7 +253,7 @@ fn deterministic_runs_yield_the_same_bits() {
 
 /// Returns travelling waves on a plane of 32 x 32 points.
 pub fn planes(count: usize) -> Trajectories {
-    use cfo::data::{Description, Trajectory};
+    use cfo::data::{Description, InputNames, Trajectory};
     let shape = FieldShape::plane(32, 32, 2);
     let description = Description {
         system: "waves".into(),
@@ -262,7 +262,7 @@ pub fn planes(count: usize) -> Trajectories {
         domain: vec![[0.0, 1.0]; 2],
         channel_names: vec![],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     let trajectory = |i: usize| {
         let times: Vec<f64> = (0..12).map(|k| k as f64 / 11.0).collect();

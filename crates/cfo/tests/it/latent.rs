@@ -1,6 +1,6 @@
 //! Training and rollouts in wavelet coefficients, with errors in the space of the data.
 
-use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::data::{Description, FieldShape, InputNames, Trajectory};
 use cfo::operator::{Mlp, Unet};
 use cfo::recipe::{LatentConfig, LatentWavelet};
 use cfo::{Device, Recipe, Trained, Training, Trajectories};
@@ -32,7 +32,7 @@ fn waves(count: usize, frames: usize, [height, width]: [usize; 2]) -> Trajectori
         domain: vec![[0.0, 1.0]; if line { 1 } else { 2 }],
         channel_names: vec!["u".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     Trajectories::new(description, (0..count).map(wave).collect()).unwrap()
 }

@@ -112,10 +112,10 @@ fn lengths_and_steps_are_told_to_the_network() {
         let trained = trained(&recipe(&[&kind]), &set, None, false).unwrap();
         let error = test_error(&trained, &set, &SolverOptions::default());
         assert!(error.is_finite() && error < 10.0, "{objective}: {error}");
-        let (first, step) = (&set.trajectories[0], set.trajectories[0].parameters[2]);
+        let (first, step) = (&set.trajectories[0], set.trajectories[0].inputs.parameters[2]);
         let states = vec![first.values[..32].to_vec(); 2];
-        let conditions = [58.0, 70.0].map(|length| vec![length, 1.0, step]).to_vec();
-        let request = Request { start: vec![0.0; 2], states, times: vec![vec![step]; 2], conditions };
+        let inputs = [58.0, 70.0].map(|length| vec![length, 1.0, step].into()).to_vec();
+        let request = Request { start: vec![0.0; 2], states, times: vec![vec![step]; 2], inputs };
         let ends = trained.predict_each(&request, &Watch::default()).unwrap().states;
         assert_ne!(ends[0], ends[1], "{objective}: the length makes no difference");
     }

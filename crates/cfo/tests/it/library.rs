@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cfo::data::Split;
 use cfo::data::simulate::Lorenz;
+use cfo::data::{Split, TrajectoryInputs};
 use cfo::graph::{Activation, Graph, Initial, Node};
 use cfo::objective::{Batch, Draw, FlowMatching, Motion, MotionKind, Objective, Point, Unit};
 use cfo::operator::{Context, Mlp, Operator, Setting, StateSpace};
@@ -300,7 +300,7 @@ fn a_model_is_shared_between_threads() {
         start: vec![0.0],
         states: vec![vec![0.5, 0.1]],
         times: vec![vec![]],
-        conditions: vec![vec![]],
+        inputs: vec![TrajectoryInputs::default()],
     };
     assert_eq!(trained.predict_each(&request, &Watch::default()).unwrap().states, [Vec::<f32>::new()]);
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod clock;
+mod controls;
 mod cuda;
 mod finetuning;
 mod latent;
@@ -20,6 +21,7 @@ mod scaling;
 mod solver_options;
 mod solvers;
 mod splits;
+mod statics;
 mod streaming;
 mod util;
 mod windows;

@@ -78,7 +78,7 @@ fn a_budget_is_kept_whatever_the_outputs_are() {
         let (start, span) = (times[2], last - times[2]);
         let irregular = [start + 0.11 * span, start + 0.113 * span, start + 0.7 * span, last];
         let state = set.trajectories[0].values[2 * size..3 * size].to_vec();
-        let conditions = set.trajectories[0].parameters.clone();
+        let conditions = set.trajectories[0].inputs.clone();
         for tableau in Tableau::ALL {
             let mut rollout = Rollout::new(&model, &mut memory, 1, tableau, "").unwrap();
             for share in [0.5, 1.0, 2.0, 4.0] {
@@ -94,7 +94,7 @@ fn a_budget_is_kept_whatever_the_outputs_are() {
                         start: vec![start],
                         states: vec![state.clone()],
                         times: vec![times.to_vec()],
-                        conditions: vec![conditions.clone()],
+                        inputs: vec![conditions.clone()],
                     };
                     let found = rollout.predict(&mut memory, &request, solver.budget).unwrap();
                     assert_eq!(found.states[0].len(), times.len() * size);
@@ -125,7 +125,7 @@ fn request(from: &[(f64, [f32; 2])], times: &[f64]) -> Request {
         start: from.iter().map(|(start, _)| *start).collect(),
         states: from.iter().map(|(_, state)| state.to_vec()).collect(),
         times: vec![times.to_vec(); from.len()],
-        conditions: vec![vec![]; from.len()],
+        inputs: vec![cfo::data::TrajectoryInputs::default(); from.len()],
     }
 }
 
@@ -297,7 +297,7 @@ fn batches_with_fixed_steps_do_not_mix_their_trajectories() {
         start: chosen.iter().map(|&i| [0.0, 0.3, 0.5][i]).collect(),
         states: chosen.iter().map(|&i| vec![0.5 - 0.4 * i as f32, 0.3]).collect(),
         times: chosen.iter().map(|&i| times[i].clone()).collect(),
-        conditions: vec![vec![]; chosen.len()],
+        inputs: vec![cfo::data::TrajectoryInputs::default(); chosen.len()],
     };
     for budget in [Budget::StepPerOutput, Budget::StepAtMost(0.07), Budget::Evaluations(22)] {
         let mut together = Rollout::new(&model, &mut memory, 3, RK4, "").unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::data::{Description, FieldShape, InputNames, Trajectory, TrajectoryInputs};
 use cfo::graph::{Graph, Node};
 use cfo::objective::{
     Batch, ConditionalFlowKeys, ConditionalFlowMatching, Draw, FlowMatching, Motion, MotionKind, Objective,
@@ -29,7 +29,7 @@ fn spirals(count: usize, frames: usize) -> Trajectories {
         domain: vec![],
         channel_names: vec!["x".into(), "y".into()],
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     Trajectories::new(description, (0..count).map(spiral).collect()).unwrap()
 }
@@ -138,7 +138,7 @@ fn a_sampler_of_ones_own_goes_the_whole_way() {
         start: vec![0.0; states.len()],
         states: states.iter().map(|state| state.to_vec()).collect(),
         times: vec![vec![0.1, 0.2]; states.len()],
-        conditions: vec![vec![]; states.len()],
+        inputs: vec![TrajectoryInputs::default(); states.len()],
     };
     let all = |trained: &Trained, states: &[[f32; 2]]| {
         trained.predict_each(&request(states), &Watch::default()).unwrap().states

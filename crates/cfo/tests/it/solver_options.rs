@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use cfo::data::Trajectory;
+use cfo::data::{Trajectory, TrajectoryInputs};
 use cfo::numerics::metric::relative_l2;
 use cfo::numerics::ode::{Controller, EULER, HEUN, RK4, Steps, TSIT5, Tableau, integrate};
 use cfo::rollout::{Excursion, Rollout};
@@ -170,7 +170,7 @@ fn a_number_of_steps_is_that_of_each_trajectory() {
         start: chosen.iter().map(|&i| [0.0, 1.0, 2.0][i]).collect(),
         states: chosen.iter().map(|_| STATE.to_vec()).collect(),
         times: chosen.iter().map(|&i| [vec![2.0, 1.0], vec![0.5, 3.0], vec![1.5]][i].clone()).collect(),
-        conditions: vec![],
+        inputs: vec![],
     };
     for budget in [Budget::Steps(12), Budget::EvaluationsPerHorizon(48), Budget::StepsPerInterval(2)] {
         let solver = trained.with_solver(Solver { budget, ..Solver::rk4() });
@@ -227,7 +227,7 @@ fn requests_that_contradict_themselves_are_refused() {
         start: vec![0.0; 2],
         states: vec![STATE.to_vec(); 2],
         times: vec![vec![1.0]; 2],
-        conditions: vec![],
+        inputs: vec![],
     };
     assert!(trained.predict_each(&sound, &Watch::default()).is_ok());
     let bad = [
@@ -235,7 +235,7 @@ fn requests_that_contradict_themselves_are_refused() {
         Request { states: vec![STATE.to_vec()], ..sound.clone() },
         Request { states: vec![vec![0.5]; 2], ..sound.clone() },
         Request { times: vec![], ..sound.clone() },
-        Request { conditions: vec![vec![]], ..sound.clone() },
+        Request { inputs: vec![TrajectoryInputs::default()], ..sound.clone() },
     ];
     let mut memory = weights_in(&trained, Precision::F32);
     let mut rollout = Rollout::new(trained.model(), &mut memory, 2, RK4, "").unwrap();
@@ -261,8 +261,8 @@ fn sets_that_contradict_themselves_are_refused() {
         changed(&|set| set.splits.truncate(2)),
         changed(&|set| set.trajectories.truncate(3)),
         changed(&|set| set.trajectories[0].values.truncate(5)),
-        changed(&|set| set.trajectories[7].parameters.push(1.0)),
-        changed(&|set| set.description.parameter_names.push("k".into())),
+        changed(&|set| set.trajectories[7].inputs.parameters.push(1.0)),
+        changed(&|set| set.description.inputs.parameters.push("k".into())),
     ] {
         for refused in [
             trained(&recipe(1), &bad, None, false).unwrap_err(),
@@ -291,7 +291,7 @@ fn rollouts_far_out_of_the_data_are_named() {
         start: vec![0.0; 2],
         states: vec![vec![0.1], vec![300.0]],
         times: vec![vec![0.5, 1.0]; 2],
-        conditions: vec![],
+        inputs: vec![],
     };
     let found = trained.predict_each(&request, &Watch::default()).unwrap();
     assert!(found.diverged.is_empty());

@@ -39,7 +39,7 @@ fn rolled_out(
         start: vec![START],
         states: vec![STATE.to_vec()],
         times: vec![times.to_vec()],
-        conditions: vec![vec![]],
+        inputs: vec![cfo::data::TrajectoryInputs::default()],
     };
     Rollout::new(model, memory, 1, tableau, "").unwrap().predict(memory, &request, budget).unwrap()
 }
@@ -136,7 +136,7 @@ fn adaptive_batches_do_not_mix_their_trajectories() {
         start: chosen.iter().map(|&i| [0.0, 0.3, 0.5][i]).collect(),
         states: chosen.iter().map(|&i| vec![0.5 - 0.4 * i as f32, 0.3]).collect(),
         times: chosen.iter().map(|&i| times[i].clone()).collect(),
-        conditions: vec![vec![]; chosen.len()],
+        inputs: vec![cfo::data::TrajectoryInputs::default(); chosen.len()],
     };
     let budget = Budget::Adaptive(Controller::new(1e-5, 1e-7));
     let mut together = Rollout::new(trained.model(), &mut memory, 3, TSIT5, "").unwrap();
@@ -166,7 +166,7 @@ fn ends(
         start: vec![from; count],
         states: states.to_vec(),
         times: vec![vec![to]; count],
-        conditions: vec![vec![]; count],
+        inputs: vec![cfo::data::TrajectoryInputs::default(); count],
     };
     let nfe = steps * tableau.evaluations_per_step();
     let mut rollout = Rollout::new(model, memory, count, tableau, "").unwrap();

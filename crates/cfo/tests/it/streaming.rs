@@ -112,18 +112,20 @@ fn sets_that_make_no_sense_are_refused() {
         Trajectories::new(good.description.clone(), trajectories)
     };
     assert!(with(&|_| {}).is_ok());
-    let cases: [(&str, Change); 2] =
-        [("parameters", &|one| one.parameters.push(1.0)), ("values for", &|one| one.values.truncate(7))];
+    let cases: [(&str, Change); 2] = [
+        ("parameters", &|one| one.inputs.parameters.push(1.0)),
+        ("values for", &|one| one.values.truncate(7)),
+    ];
     for (problem, change) in cases {
         let refused = with(change).unwrap_err();
         assert!(refused.to_string().contains(problem) && refused.to_string().contains('2'), "{refused}");
         assert!(refused.hint().is_some());
     }
     let mut described = good.description.clone();
-    described.parameter_names = vec!["nu".into()];
+    described.inputs.parameters = vec!["nu".into()];
     let mut trajectories = good.trajectories.clone();
-    trajectories.iter_mut().for_each(|one| one.parameters = vec![1.0]);
-    trajectories[1].parameters[0] = f64::INFINITY;
+    trajectories.iter_mut().for_each(|one| one.inputs.parameters = vec![1.0]);
+    trajectories[1].inputs.parameters[0] = f64::INFINITY;
     let refused = Trajectories::new(described, trajectories).unwrap_err();
     assert!(refused.to_string().contains("inf"), "{refused}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cfo::data::{Description, FieldShape, Trajectory};
+use cfo::data::{Description, FieldShape, InputNames, Trajectory};
 use cfo::numerics::Philox;
 use cfo::{Device, Precision, Recipe, Result, Trained, Training, Trajectories};
 use cfo_engine::{Memory, Role};
@@ -22,7 +22,7 @@ pub fn described(channels: usize, trajectories: Vec<Trajectory>) -> Trajectories
         domain: vec![],
         channel_names: (0..channels).map(|channel| format!("x{channel}")).collect(),
         channel_units: vec![],
-        parameter_names: vec![],
+        inputs: InputNames::default(),
     };
     Trajectories::new(description, trajectories).unwrap()
 }

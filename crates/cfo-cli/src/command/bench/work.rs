@@ -107,7 +107,7 @@ fn request(set: &Trajectories, first: usize, count: usize) -> Request {
             .map(|trajectory| trajectory.values[first * size..(first + 1) * size].to_vec())
             .collect(),
         times: chosen().map(|trajectory| trajectory.times[first + 1..].to_vec()).collect(),
-        conditions: chosen().map(|trajectory| trajectory.parameters.clone()).collect(),
+        inputs: chosen().map(|trajectory| trajectory.inputs.clone()).collect(),
     }
 }
 

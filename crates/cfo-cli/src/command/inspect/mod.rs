@@ -1,5 +1,6 @@
 //! `cfo inspect`: the contents of a file, its defects, and whether its times are dense enough.
 
+mod controls;
 mod order;
 mod sampling;
 mod scan;
@@ -40,7 +41,11 @@ struct Report {
     non_finite: Option<NonFinite>,
     values: Vec<ChannelReport>,
     split: Option<SplitReport>,
-    parameters: Vec<ParameterReport>,
+    parameters: Vec<InputReport>,
+    controls: Vec<InputReport>,
+    /// Times at which controls are known: the first and the last, over all trajectories that were read.
+    control_times: Option<[f64; 2]>,
+    statics: Vec<InputReport>,
     /// Warnings about valid but misleading properties.
     warnings: Vec<String>,
     scanned: Scanned,
@@ -83,7 +88,7 @@ struct SplitReport {
 }
 
 #[derive(Debug, Serialize)]
-struct ParameterReport {
+struct InputReport {
     name: String,
     min: f64,
     max: f64,
@@ -154,12 +159,10 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
         non_finite: (scan.non_finite > 0).then(|| NonFinite { count: scan.non_finite, places: places(scan) }),
         values,
         split: split(file),
-        parameters: description
-            .parameter_names
-            .iter()
-            .zip(&scan.parameters)
-            .map(|(name, &[min, max])| ParameterReport { name: name.clone(), min, max })
-            .collect(),
+        parameters: inputs(&description.inputs.parameters, &scan.parameters),
+        controls: inputs(&description.inputs.controls, &scan.controls.ranges),
+        control_times: scan.controls.times,
+        statics: inputs(&description.inputs.statics, &scan.statics),
         warnings: warnings(file, scan),
         scanned: Scanned { trajectories: scan.trajectories, complete: scan.trajectories == file.len() },
         noise,
@@ -167,11 +170,18 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
     })
 }
 
+/// Names of inputs with their ranges.
+fn inputs(names: &[String], ranges: &[[f64; 2]]) -> Vec<InputReport> {
+    let pairs = names.iter().zip(ranges);
+    pairs.map(|(name, &[min, max])| InputReport { name: name.clone(), min, max }).collect()
+}
+
 /// Warnings about properties of the file that are valid but can mislead.
 fn warnings(file: &TrajectoryFile, scan: &Scan) -> Vec<String> {
     let mut warnings = file.warnings().to_vec();
     warnings.extend(scan.order.warnings(file));
     warnings.extend(merging(scan.times.nearly_equal));
+    warnings.extend(scan.controls.warning());
     warnings.extend(scan.precision.warnings(&file.description().channel_names, file.offset()));
     warnings
 }

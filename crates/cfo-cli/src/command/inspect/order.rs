@@ -41,7 +41,7 @@ impl TrajectoryOrder {
     /// Returns warnings about splits in the order of the file.
     pub fn warnings(&self, file: &TrajectoryFile) -> Vec<String> {
         let has_split = file.split(0).is_some();
-        let sorted = self.parameters.iter().zip(&file.description().parameter_names).filter(|(run, _)| {
+        let sorted = self.parameters.iter().zip(&file.description().inputs.parameters).filter(|(run, _)| {
             // A file's own split need not follow its order.
             !has_split && self.trajectories >= FEWEST && run.first != run.last && (run.rises || run.falls)
         });

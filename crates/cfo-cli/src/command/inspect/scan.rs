@@ -10,6 +10,7 @@ use cfo_numerics::{groups, nearness};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::controls::ControlScan;
 use super::order::TrajectoryOrder;
 use crate::progress::TerminalProgress;
 
@@ -33,6 +34,9 @@ pub(super) struct Scan {
     pub statistics: Statistics,
     pub precision: RoundingCheck,
     pub parameters: Vec<[f64; 2]>,
+    pub controls: ControlScan,
+    /// Smallest and largest value of each static field.
+    pub statics: Vec<[f64; 2]>,
     pub order: TrajectoryOrder,
     pub non_finite: usize,
     /// The first of each trajectory, with their places in the file.
@@ -118,8 +122,10 @@ impl Scan {
             frames: (trajectory.times.len(), trajectory.times.len()),
             times: TimesReport::new(index, &trajectory.times, first_times),
             statistics,
-            parameters: trajectory.parameters.iter().map(|&value| [value, value]).collect(),
-            order: TrajectoryOrder::of(&trajectory.parameters),
+            parameters: trajectory.inputs.parameters.iter().map(|&value| [value, value]).collect(),
+            controls: ControlScan::of(&trajectory),
+            statics: ranges(trajectory.inputs.statics.as_deref(), file.description().inputs.statics.len()),
+            order: TrajectoryOrder::of(&trajectory.inputs.parameters),
             non_finite: defects.values,
             defects: defects.first.into_iter().map(|defect| defect.in_trajectory(index)).collect(),
         })
@@ -135,10 +141,25 @@ impl Scan {
         for (range, theirs) in self.parameters.iter_mut().zip(other.parameters) {
             *range = [range[0].min(theirs[0]), range[1].max(theirs[1])];
         }
+        self.controls.merge(other.controls);
+        for (range, theirs) in self.statics.iter_mut().zip(other.statics) {
+            *range = [range[0].min(theirs[0]), range[1].max(theirs[1])];
+        }
         self.order.merge(other.order);
         self.non_finite += other.non_finite;
         self.defects.extend(other.defects);
     }
+}
+
+/// Returns the smallest and largest value of each of some fields `[points, fields]`.
+fn ranges(fields: Option<&[f32]>, count: usize) -> Vec<[f64; 2]> {
+    let mut ranges = vec![[f64::INFINITY, f64::NEG_INFINITY]; count];
+    for point in fields.unwrap_or_default().chunks(count.max(1)) {
+        for (range, &value) in ranges.iter_mut().zip(point) {
+            *range = [range[0].min(f64::from(value)), range[1].max(f64::from(value))];
+        }
+    }
+    ranges
 }
 
 /// Returns all trajectories, or an even selection that stays within the budget.

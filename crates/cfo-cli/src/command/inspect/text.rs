@@ -33,6 +33,16 @@ pub(super) fn text(report: &Report) -> String {
     for parameter in &report.parameters {
         line(format!("parameter {}: {} to {}", parameter.name, parameter.min, parameter.max));
     }
+    for control in &report.controls {
+        let [first, last] = report.control_times.unwrap_or_default();
+        line(format!(
+            "control {}: {} to {}, known from time {first} to {last}",
+            control.name, control.min, control.max
+        ));
+    }
+    for field in &report.statics {
+        line(format!("static field {}: {} to {}", field.name, field.min, field.max));
+    }
     line(times(&report.times));
     if let Some(gap) = &report.times.longest_gap {
         line(format!(

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use cfo::data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-use cfo::data::{Description, Trajectory};
+use cfo::data::store::{ControlsFile, TrajectoryFile, TrajectoryWriter, WriteOptions};
+use cfo::data::{Description, Trajectory, TrajectoryInputs};
 use cfo::evaluate::strangers_warning;
 use cfo::numerics::TimeGrid;
 use cfo::rollout::{Excursion, RolloutDivergence};
@@ -74,20 +74,22 @@ struct Start {
     time: f64,
     /// State, in the model's order.
     state: Vec<f32>,
-    /// Parameters that the model takes, in its order.
-    conditions: Vec<f64>,
-    /// Parameters, in the file's order.
-    parameters: Vec<f64>,
+    /// The inputs that the model takes, in its order.
+    taken: TrajectoryInputs,
+    /// The inputs, in the file's order.
+    inputs: TrajectoryInputs,
 }
 
 /// The initial states.
 struct Initial {
     file: TrajectoryFile,
-    /// The file's, with the parameters given on the command line.
+    /// The file's, with the parameters and controls given on the command line.
     description: Description,
     alignment: Alignment,
     /// Parameters given on the command line.
     given: Vec<(String, f64)>,
+    /// Controls given on the command line.
+    controls: Option<ControlsFile>,
     /// The trajectories, each with the snapshot to start from and its time.
     chosen: Vec<(usize, usize, f64)>,
 }
@@ -116,29 +118,49 @@ impl Initial {
         let new = given
             .iter()
             .map(|(name, _)| name)
-            .filter(|name| !file.description().parameter_names.contains(name));
-        description.parameter_names.extend(new.cloned());
+            .filter(|name| !file.description().inputs.parameters.contains(name));
+        description.inputs.parameters.extend(new.cloned());
+        let controls = arguments.controls.as_ref().map(ControlsFile::read).transpose()?;
+        if let Some(controls) = &controls {
+            refuse_controls(model)?;
+            description.inputs.controls = controls.names().to_vec();
+        }
         let alignment = Alignment::new(model, &description, file.offset())?;
         let pieces = chosen(arguments, &file, model)?;
         let chosen = starts(arguments, &file, &pieces)?;
-        Ok(Self { file, description, alignment, given, chosen })
+        Ok(Self { file, description, alignment, given, controls, chosen })
     }
 
     /// Reads the start of one prediction.
     fn start(&self, &(index, frame, time): &(usize, usize, f64)) -> Result<Start> {
         let values = self.file.frames(index, &[frame])?;
-        let names = &self.file.description().parameter_names;
-        let mut parameters = self.file.parameters(index)?;
+        let names = &self.file.description().inputs.parameters;
+        let mut inputs = self.file.inputs(index)?;
         for (name, value) in &self.given {
             match names.iter().position(|known| known == name) {
-                Some(place) => parameters[place] = *value,
-                None => parameters.push(*value),
+                Some(place) => inputs.parameters[place] = *value,
+                None => inputs.parameters.push(*value),
             }
         }
-        let mut one = Trajectory::new(vec![time], values, parameters.clone())?;
+        if let Some(controls) = &self.controls {
+            inputs = inputs.with_controls(controls.of(index, self.file.len())?.clone());
+        }
+        let mut one = Trajectory::new(vec![time], values, inputs.clone())?;
         self.alignment.align(&mut one);
-        Ok(Start { index, time, state: one.values, conditions: one.parameters, parameters })
+        Ok(Start { index, time, state: one.values, taken: one.inputs, inputs })
     }
+}
+
+/// Returns an error for controls that the model does not take.
+fn refuse_controls(model: &Model) -> Result<()> {
+    if model.inputs.controls.is_empty() {
+        bail!(CfoError::InvalidKey {
+            key: "--controls".into(),
+            problem: "the model takes no controls: its training data had none, or `data.controls` is `none`"
+                .into(),
+        });
+    }
+    Ok(())
 }
 
 /// Predicts the trajectories portion by portion and writes them.
@@ -162,7 +184,7 @@ fn write(arguments: &args::Predict, trained: &Trained, initial: &Initial, times:
     let (mut excursions, mut too_long) = (Vec::new(), None);
     for (number, portion) in initial.chosen.chunks(batch).enumerate() {
         let portion: Vec<Start> = portion.iter().map(|one| initial.start(one)).collect::<Result<_>>()?;
-        let strange = |start: &Start| Some((start.index, model.beyond_training(&start.conditions)?));
+        let strange = |start: &Start| Some((start.index, model.beyond_training(&start.taken)?));
         strangers.extend(portion.iter().filter_map(strange));
         let request = request(&portion, &times);
         let found = trained.predict_each(&request, &watch)?;
@@ -288,7 +310,7 @@ fn request(portion: &[Start], times: &[f64]) -> Request {
         start: portion.iter().map(|start| start.time).collect(),
         states: portion.iter().map(|start| start.state.clone()).collect(),
         times: vec![times.to_vec(); portion.len()],
-        conditions: portion.iter().map(|start| start.conditions.clone()).collect(),
+        inputs: portion.iter().map(|start| start.taken.clone()).collect(),
     }
 }
 
@@ -298,5 +320,5 @@ fn predicted(start: Start, times: Vec<f64>, values: Vec<f32>) -> Result<Trajecto
         true => (vec![start.time], start.state),
         false => (times, values),
     };
-    Ok(Trajectory { times: TimeGrid::new(times)?, values, parameters: start.parameters })
+    Ok(Trajectory { times: TimeGrid::new(times)?, values, inputs: start.inputs })
 }

@@ -9,7 +9,7 @@ use cfo::{CfoError, Model};
 pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<(String, f64)>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let bad = |problem: String| CfoError::InvalidKey { key: "--parameters".into(), problem };
-    if model.setting.conditions == 0 {
+    if model.inputs.parameters.is_empty() {
         bail!(bad("the model takes no parameters: it was trained without `data.condition = true`".into()));
     }
     let mut given: Vec<(String, f64)> = Vec::new();
@@ -21,10 +21,10 @@ pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<
         let Some((name, value)) = parsed else {
             bail!(bad(format!("`{assignment}` is not of the form name=number")));
         };
-        if !model.parameter_names.contains(&name) {
-            let known = match model.parameter_names.is_empty() {
+        if !model.inputs.parameters.contains(&name) {
+            let known = match model.inputs.parameters.is_empty() {
                 true => "the run does not name its parameters".to_owned(),
-                false => format!("the model takes `{}`", model.parameter_names.join("`, `")),
+                false => format!("the model takes `{}`", model.inputs.parameters.join("`, `")),
             };
             bail!(bad(format!("`{name}` is unknown; {known}")));
         }

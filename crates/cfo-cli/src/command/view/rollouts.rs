@@ -28,13 +28,13 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
     for index in chosen {
         let times = file.times(index)?;
         let state = file.frames(index, &[0])?;
-        let mut one = Trajectory::new(vec![times[0]], state, file.parameters(index)?)?;
+        let mut one = Trajectory::new(vec![times[0]], state, file.inputs(index)?)?;
         alignment.align(&mut one);
         let request = Request {
             start: vec![times[0]],
             states: vec![one.values],
             times: vec![times.to_vec()],
-            conditions: vec![one.parameters],
+            inputs: vec![one.inputs],
         };
         let watch = Watch::default().with_interrupt(interrupt::flag()?);
         let mut found = trained.predict_each(&request, &watch)?;
@@ -43,7 +43,7 @@ pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Pat
         // A prediction that diverged at once has no snapshots.
         if !times.is_empty() {
             alignment.restore(&mut values);
-            writer.push(&Trajectory::new(times, values, file.parameters(index)?)?, None)?;
+            writer.push(&Trajectory::new(times, values, file.inputs(index)?)?, None)?;
             of.push(index);
         }
     }

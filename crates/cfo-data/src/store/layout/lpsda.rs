@@ -4,7 +4,7 @@
 use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
-use crate::{DataError, Description, FieldShape, Split};
+use crate::{DataError, Description, FieldShape, InputNames, Split, TrajectoryInputs};
 
 /// Names of groups and the corresponding parts.
 const GROUPS: [(&str, Split); 3] =
@@ -46,7 +46,7 @@ impl Lpsda {
         }
         let domain = vec![[0.0, first.length(0)?]];
         let description = Description {
-            parameter_names: vec!["length".to_string()],
+            inputs: InputNames::of_parameters(["length"]),
             ..Description::unnamed(FieldShape::line(width, 1), vec![true], domain)
         };
         let count = parts.iter().map(|part| part.values.shape()[0]).sum();
@@ -131,9 +131,9 @@ impl TrajectorySource for Lpsda {
         self.numbers(trajectory, first, count)
     }
 
-    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+    fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
         let (part, row) = self.find(trajectory);
-        Ok(vec![part.length(row)?])
+        Ok(vec![part.length(row)?].into())
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {

@@ -1,5 +1,7 @@
 //! Layouts of files that can be read, recognised by content.
 
+mod controls;
+mod input_arrays;
 mod lpsda;
 mod pdebench;
 mod source;
@@ -19,7 +21,7 @@ use the_well::TheWell;
 
 use super::container::hdf5::Hdf5;
 use super::container::zip::open_members;
-use crate::DataError;
+use crate::{Controls, DataError};
 
 /// HDF5 signature, at offset 0, 512, 1024, 2048 and so on.
 const HDF5_SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
@@ -72,6 +74,14 @@ pub(super) fn open(path: &Path) -> Result<(Layout, Box<dyn TrajectorySource>), D
             Ok((Layout::Npz, Box::new(TableSource::open_npz(path.to_owned(), open_members(path)?)?)))
         }
         Container::Hdf5 => open_hdf5(path),
+    }
+}
+
+/// Reads the controls of a file, with or without trajectories, and their names.
+pub(super) fn controls(path: &Path) -> Result<(Vec<String>, Vec<Controls>), DataError> {
+    match container(path)? {
+        Container::Zip => controls::controls_of_npz(path, open_members(path)?),
+        Container::Hdf5 => controls::controls_of_hdf5(&Hdf5::open(path)?),
     }
 }
 

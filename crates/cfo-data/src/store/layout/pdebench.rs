@@ -3,7 +3,7 @@
 use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, read_all, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
-use crate::{DataError, Description, FieldShape};
+use crate::{DataError, Description, FieldShape, TrajectoryInputs};
 use cfo_numerics::Grid;
 
 /// Groups `0000`, `0001`, ... with `data`, `[frames, (space...,) channels]`, and `grid`.
@@ -113,7 +113,7 @@ impl Fields {
         let description = &mut fields.contents.description;
         description.channel_names = Vec::new();
         description.periodic = vec![true];
-        let has = |name: &str| description.parameter_names.iter().any(|known| known == name);
+        let has = |name: &str| description.inputs.parameters.iter().any(|known| known == name);
         description.system = match (has("Nu"), has("rho"), has("beta")) {
             (true, true, _) => "reaction-diffusion",
             (true, false, _) => "burgers",
@@ -179,7 +179,7 @@ impl Fields {
         let mut parameters = Vec::new();
         for name in PARAMETERS {
             if let Some(&value) = file.group_numbers("/", name)?.as_ref().and_then(|values| values.first()) {
-                description.parameter_names.push(name.to_string());
+                description.inputs.parameters.push(name.to_string());
                 parameters.push(value);
             }
         }
@@ -227,8 +227,8 @@ impl TrajectorySource for Fields {
         self.numbers(trajectory, first, count)
     }
 
-    fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
-        Ok(self.parameters.clone())
+    fn inputs(&self, _trajectory: usize) -> Result<TrajectoryInputs, DataError> {
+        Ok(self.parameters.clone().into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{DataError, Description, Offset, Split};
+use crate::{DataError, Description, Offset, Split, TrajectoryInputs};
 
 /// What is known of a file before its snapshots are read.
 pub(crate) struct Contents {
@@ -58,9 +58,9 @@ pub(crate) trait TrajectorySource: Send + Sync {
         Ok(())
     }
 
-    /// PDE parameters of a trajectory.
-    fn parameters(&self, _trajectory: usize) -> Result<Vec<f64>, DataError> {
-        Ok(Vec::new())
+    /// Inputs of a trajectory beside its state.
+    fn inputs(&self, _trajectory: usize) -> Result<TrajectoryInputs, DataError> {
+        Ok(TrajectoryInputs::default())
     }
 
     /// Part to which a trajectory belongs, if the file contains it.

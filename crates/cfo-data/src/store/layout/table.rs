@@ -1,14 +1,16 @@
 //! The layout `cfo`, in HDF5 and in `.npz`: arrays with fixed names and one row per trajectory.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::input_arrays::InputArrays;
 use super::unknown::{Unknown, warnings};
 use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Slab, read_all, read_counts, read_row, shape_text};
 use crate::store::container::hdf5::Hdf5;
 use crate::store::container::npy::NpyArray;
 use crate::store::container::zip::Member;
-use crate::{DataError, Description, FieldShape, Place, Split};
+use crate::{DataError, Description, FieldShape, InputNames, Place, Split, TrajectoryInputs};
 
 /// Value of the attribute `format` of our files.
 pub(crate) const FORMAT: &str = "cfo-trajectories";
@@ -18,23 +20,33 @@ pub(crate) const VERSION: i64 = 1;
 pub(crate) const LABELS_CHECKSUM: &str = "labels_crc32";
 
 /// Numeric arrays of the layout.
-pub(super) const ARRAYS: [&str; 5] = ["values", "times", "lengths", "split", "parameters"];
+pub(super) const ARRAYS: [&str; 8] =
+    ["values", "times", "lengths", "split", "parameters", "controls", "control_times", "statics"];
+/// Arrays whose columns have names.
+const INPUTS: [&str; 3] = ["parameters", "controls", "statics"];
 /// Numeric attributes of the layout.
 const ATTRIBUTES: [&str; 4] = ["version", "periodic", "domain", LABELS_CHECKSUM];
 /// Array with the positions of scattered points.
 const COORDINATES: &str = "coordinates";
 
-/// The checksum of the texts of a file: its system, and the lists of names in the order given.
-pub(crate) fn labels_checksum(system: &str, lists: [&[String]; 3]) -> i64 {
+/// The checksum of the texts of a file: its system, and the names and units of channels and inputs.
+pub(crate) fn labels_checksum(system: &str, channels: [&[String]; 2], inputs: &InputNames) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     let mut add = |text: &str, end: u8| {
         hasher.update(text.as_bytes());
         hasher.update(&[end]);
     };
     add(system, 1);
-    for list in lists {
+    let [names, units] = channels;
+    let more =
+        [(&inputs.controls, 1), (&inputs.statics, 2)].into_iter().filter(|(names, _)| !names.is_empty());
+    for (list, end) in [names, units, &inputs.parameters]
+        .map(|list| (list, 1))
+        .into_iter()
+        .chain(more.map(|(list, end)| (&list[..], end)))
+    {
         list.iter().for_each(|text| add(text, 0));
-        add("", 1);
+        add("", end);
     }
     i64::from(hasher.finalize())
 }
@@ -46,7 +58,7 @@ pub(crate) struct TableSource {
     times: Box<dyn Array>,
     lengths: Option<Vec<usize>>,
     splits: Option<Vec<Split>>,
-    parameters: Option<Box<dyn Array>>,
+    inputs: InputArrays,
 }
 
 /// Arrays and attributes of a container under the names of the layout.
@@ -54,11 +66,8 @@ struct Parts {
     path: PathBuf,
     /// All names in the container.
     names: Vec<String>,
-    values: Option<Box<dyn Array>>,
-    times: Option<Box<dyn Array>>,
-    lengths: Option<Box<dyn Array>>,
-    split: Option<Box<dyn Array>>,
-    parameters: Option<Box<dyn Array>>,
+    /// Those of [`ARRAYS`] that exist.
+    arrays: HashMap<&'static str, Box<dyn Array>>,
     labels: Labels,
     /// Numeric arrays and attributes with unknown names.
     unknown: Vec<Unknown>,
@@ -72,7 +81,8 @@ struct Labels {
     domain: Option<Vec<f64>>,
     channel_names: Option<Vec<String>>,
     channel_units: Option<Vec<String>>,
-    parameter_names: Option<Vec<String>>,
+    /// Names of the [`INPUTS`].
+    input_names: [Option<Vec<String>>; 3],
 }
 
 impl TableSource {
@@ -91,20 +101,21 @@ impl TableSource {
             let what = format!("version {found} of the layout `cfo` (this program reads version {VERSION})");
             return Err(DataError::unsupported(file.path(), what));
         }
-        let array = |name: &str| -> Result<Option<Box<dyn Array>>, DataError> {
-            Ok(file.find_dataset(name)?.map(|array| Box::new(array) as Box<dyn Array>))
-        };
-        let parameter_names = match file.find_dataset("parameters")? {
-            Some(parameters) => parameters.texts("names")?,
-            None => None,
-        };
+        let (mut arrays, mut input_names) = (HashMap::new(), [None, None, None]);
+        for name in ARRAYS {
+            let Some(array) = file.find_dataset(name)? else { continue };
+            if let Some(place) = INPUTS.iter().position(|input| *input == name) {
+                input_names[place] = array.texts("names")?;
+            }
+            arrays.insert(name, Box::new(array) as Box<dyn Array>);
+        }
         let labels = Labels {
             system: file.group_texts("/", "system")?.and_then(|texts| texts.into_iter().next()),
             periodic: file.group_numbers("/", "periodic")?,
             domain: file.group_numbers("/", "domain")?,
             channel_names: file.group_texts("/", "channel_names")?,
             channel_units: file.group_texts("/", "channel_units")?,
-            parameter_names,
+            input_names,
         };
         labels.check(file)?;
         let names = file.members("/")?.datasets;
@@ -114,60 +125,43 @@ impl TableSource {
         let mut unknown: Vec<Unknown> = names.iter().filter(other).filter_map(numbers).collect();
         let attributes = file.numeric_attributes("/").into_iter();
         unknown.extend(attributes.filter(|(name, _)| !ATTRIBUTES.contains(&name.as_str())));
-        Self::build(Parts {
-            path: file.path().to_owned(),
-            names,
-            unknown,
-            values: array("values")?,
-            times: array("times")?,
-            lengths: array("lengths")?,
-            split: array("split")?,
-            parameters: array("parameters")?,
-            labels,
-        })
+        Self::build(Parts { path: file.path().to_owned(), names, unknown, arrays, labels })
     }
 
     pub fn open_npz(path: PathBuf, members: Vec<Member>) -> Result<Self, DataError> {
-        let bare = |name: &str| name.strip_suffix(".npy").unwrap_or(name).to_string();
-        let names = members.iter().map(|member| bare(&member.origin.name)).collect();
-        let mut arrays: Vec<_> =
-            members.into_iter().map(|member| (member.origin.name.clone(), Some(member))).collect();
-        let mut take = |name: &str| -> Result<Option<NpyArray>, DataError> {
-            let named = |member: &str| member.strip_suffix(".npy") == Some(name);
-            let found = arrays.iter_mut().find(|(member, _)| named(member));
-            let Some(member) = found.and_then(|(_, member)| member.take()) else { return Ok(None) };
-            member.check()?;
-            NpyArray::open(member).map(Some)
-        };
+        let names = names_of(&members);
+        let mut members: Vec<Option<Member>> = members.into_iter().map(Some).collect();
+        let mut take = |name: &str| taken(&mut members, name);
         let mut texts = |name: &str| take(name)?.map(|array| array.texts()).transpose();
         let system = texts("system")?.and_then(|texts| texts.into_iter().next());
         let (channel_names, channel_units) = (texts("channel_names")?, texts("channel_units")?);
-        let parameter_names = texts("parameter_names")?;
+        let input_names = [texts("parameter_names")?, texts("control_names")?, texts("static_names")?];
         let mut numbers = |name: &str| take(name)?.map(|array| read_all(&array)).transpose();
         let (periodic, domain) = (numbers("periodic")?, numbers("domain")?);
-        let labels = Labels { system, periodic, domain, channel_names, channel_units, parameter_names };
-        let mut array =
-            |name: &str| take(name).map(|found| found.map(|array| Box::new(array) as Box<dyn Array>));
-        let (values, times) = (array("values")?, array("times")?);
-        let (lengths, split, parameters) = (array("lengths")?, array("split")?, array("parameters")?);
+        let labels = Labels { system, periodic, domain, channel_names, channel_units, input_names };
+        let mut arrays = HashMap::new();
+        for name in ARRAYS {
+            arrays.extend(take(name)?.map(|array| (name, Box::new(array) as Box<dyn Array>)));
+        }
         let mut unknown = Vec::new();
-        for member in arrays.into_iter().filter_map(|(_, member)| member) {
+        for member in members.into_iter().flatten() {
             // Members that are not used must not be damaged either.
             member.check()?;
             let array = NpyArray::open(member).ok().filter(NpyArray::has_numbers);
             unknown.extend(array.map(|array| (array.origin().name.clone(), array.shape().to_vec())));
         }
-        Self::build(Parts { path, names, unknown, values, times, lengths, split, parameters, labels })
+        Self::build(Parts { path, names, unknown, arrays, labels })
     }
 
-    fn build(parts: Parts) -> Result<Self, DataError> {
+    fn build(mut parts: Parts) -> Result<Self, DataError> {
         let absent = |name: &str| DataError::Absent {
             path: parts.path.clone(),
             name: name.to_string(),
             found: parts.names.clone(),
         };
-        let values = parts.values.ok_or_else(|| absent("values"))?;
-        let times = parts.times.ok_or_else(|| absent("times"))?;
+        let mut take = |name: &str| parts.arrays.remove(name);
+        let values = take("values").ok_or_else(|| absent("values"))?;
+        let times = take("times").ok_or_else(|| absent("times"))?;
         let shape = values.shape().to_vec();
         if !(3..=5).contains(&shape.len()) || shape[1..].contains(&0) {
             let needed = "[trajectories, frames, (one or two space axes,) channels]";
@@ -186,29 +180,42 @@ impl TableSource {
         extents.extend(&shape[2..2 + axes]);
         extents.retain(|&extent| extent > 1);
         let warnings = warnings(&parts.unknown, &extents);
-        let lengths = parts.lengths.map(|lengths| read_lengths(&*lengths, rows, frames)).transpose()?;
-        let splits = parts.split.map(|split| read_splits(&*split, rows)).transpose()?;
-        let parameters = parts.parameters;
-        if let Some(parameters) = &parameters {
-            let found = parameters.shape();
-            if found.len() != 2 || found[0] != rows {
-                return Err(parameters.origin().unfit(shape_text(found), format!("[{rows}, parameters]")));
-            }
-        }
-        let width = parameters.as_ref().map_or(0, |parameters| parameters.shape()[1]);
-        let description = parts.labels.describe(&parts.path, &shape[2..], width)?;
+        let lengths = take("lengths").map(|lengths| read_lengths(&*lengths, rows, frames)).transpose()?;
+        let splits = take("split").map(|split| read_splits(&*split, rows)).transpose()?;
+        let inputs = InputArrays::open(take, absent, rows, &shape[2..2 + axes])?;
+        let description = parts.labels.describe(&parts.path, &shape[2..], inputs.counts())?;
         let contents = Contents {
             warnings,
             is_sequential: values.is_sequential(),
             ..Contents::new(parts.path, description, rows, values.is_double())
         };
-        Ok(Self { contents, values, times, lengths, splits, parameters })
+        Ok(Self { contents, values, times, lengths, splits, inputs })
     }
 
     /// The block of consecutive snapshots of a trajectory.
     fn block(&self, trajectory: usize, first: usize, count: usize) -> Slab {
         Slab::whole(self.values.shape()).narrow(0, trajectory, 1).narrow(1, first, count)
     }
+}
+
+/// Names of the arrays of an archive.
+pub(super) fn names_of(members: &[Member]) -> Vec<String> {
+    let bare = |name: &str| name.strip_suffix(".npy").unwrap_or(name).to_string();
+    members.iter().map(|member| bare(&member.origin.name)).collect()
+}
+
+/// Takes the array with a name out of an archive, if it is there.
+pub(super) fn taken(members: &mut [Option<Member>], name: &str) -> Result<Option<NpyArray>, DataError> {
+    let named = |member: &Member| member.origin.name.strip_suffix(".npy") == Some(name);
+    let found = members.iter_mut().find(|member| member.as_ref().is_some_and(named));
+    let Some(member) = found.and_then(Option::take) else { return Ok(None) };
+    member.check()?;
+    NpyArray::open(member).map(Some)
+}
+
+/// Names of inputs without names.
+pub(super) fn numbered(kind: &str, count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("{kind} {index}")).collect()
 }
 
 fn read_lengths(lengths: &dyn Array, rows: usize, frames: usize) -> Result<Vec<usize>, DataError> {
@@ -244,9 +251,11 @@ impl Labels {
     fn check(&self, file: &Hdf5) -> Result<(), DataError> {
         let Some(stored) = file.group_numbers("/", LABELS_CHECKSUM)? else { return Ok(()) };
         let list = |texts: &Option<Vec<String>>| texts.clone().unwrap_or_default();
-        let lists = [&self.channel_names, &self.channel_units, &self.parameter_names].map(list);
+        let lists = [&self.channel_names, &self.channel_units].map(list);
         let system = self.system.as_deref().unwrap_or_default();
-        let found = labels_checksum(system, lists.each_ref().map(Vec::as_slice));
+        let [parameters, controls, statics] = self.input_names.each_ref().map(list);
+        let inputs = InputNames { parameters, controls, statics };
+        let found = labels_checksum(system, lists.each_ref().map(Vec::as_slice), &inputs);
         if stored == [found as f64] {
             return Ok(());
         }
@@ -257,7 +266,7 @@ impl Labels {
         Err(DataError::damaged(file.path(), Place::default(), detail))
     }
 
-    fn describe(self, path: &Path, field: &[usize], parameters: usize) -> Result<Description, DataError> {
+    fn describe(self, path: &Path, field: &[usize], inputs: [usize; 3]) -> Result<Description, DataError> {
         let axes = field.len() - 1;
         let fits = |name: &str, found: usize, needed: usize| {
             if found == needed {
@@ -283,9 +292,15 @@ impl Labels {
                 fits(name, texts.len(), channels)?;
             }
         }
-        let numbered = || (0..parameters).map(|index| format!("parameter {index}")).collect();
-        let parameter_names = self.parameter_names.unwrap_or_else(numbered);
-        fits("names", parameter_names.len(), parameters)?;
+        let mut named = Vec::new();
+        for ((kind, names), count) in
+            ["parameter", "control", "static"].into_iter().zip(self.input_names).zip(inputs)
+        {
+            let names = names.unwrap_or_else(|| numbered(kind, count));
+            fits(&format!("names` of the {kind}s"), names.len(), count)?;
+            named.push(names);
+        }
+        let [parameters, controls, statics] = [0, 1, 2].map(|kind| std::mem::take(&mut named[kind]));
         Ok(Description {
             system: self.system.unwrap_or_default(),
             shape: FieldShape::from_dimensions(field).expect("at most two space axes"),
@@ -293,7 +308,7 @@ impl Labels {
             domain,
             channel_names,
             channel_units,
-            parameter_names,
+            inputs: InputNames { parameters, controls, statics },
         })
     }
 }
@@ -329,13 +344,8 @@ impl TrajectorySource for TableSource {
         self.values.read_f32_into(&self.block(trajectory, first, count), out)
     }
 
-    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
-        match &self.parameters {
-            Some(parameters) => {
-                parameters.read_f64(&Slab::whole(parameters.shape()).narrow(0, trajectory, 1))
-            }
-            None => Ok(Vec::new()),
-        }
+    fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
+        self.inputs.read(&self.contents.path, trajectory)
     }
 
     fn split(&self, trajectory: usize) -> Option<Split> {

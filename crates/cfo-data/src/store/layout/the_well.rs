@@ -4,25 +4,29 @@ use super::pdebench::{Mixer, domain};
 use super::{Contents, TrajectorySource};
 use crate::store::container::array::{Array, Float, Slab, read_row, shape_text};
 use crate::store::container::hdf5::{Hdf5, Hdf5Array};
-use crate::{DataError, Description, FieldShape};
+use crate::{Controls, DataError, Description, FieldShape, Place, TrajectoryInputs};
 use cfo_numerics::Grid;
 
 /// Groups of fields by tensor order: scalars, vectors, matrices.
 const ORDERS: [&str; 3] = ["t0_fields", "t1_fields", "t2_fields"];
 
-/// Trajectories of a file of The Well. Fields that are constant in time are not used.
+/// Trajectories of a file of The Well. Fields that are constant in time are static fields, scalars that vary in time are controls.
 pub(crate) struct TheWell {
     contents: Contents,
     times: Hdf5Array,
     frames: usize,
     fields: Vec<Field>,
+    statics: Vec<Field>,
     parameters: Vec<Parameter>,
+    controls: Vec<Hdf5Array>,
 }
 
 struct Field {
     array: Hdf5Array,
     /// Whether the field has a trajectory axis.
     by_sample: bool,
+    /// Whether the field has a time axis.
+    by_time: bool,
     /// Points along the axes of a snapshot, 1 along those that the field does not have.
     grid: Grid,
     /// Number of components at a point.
@@ -63,18 +67,18 @@ impl TheWell {
             }
         };
         let mut description = describe(file, &axes)?;
-        let (mut fields, mut warnings) = (Vec::new(), Vec::new());
+        let (mut fields, mut statics) = (Vec::new(), Vec::new());
         for (order, group) in ORDERS.iter().enumerate() {
             for name in file.group_texts(group, "field_names")?.unwrap_or_default() {
                 let array = file.dataset(&format!("{group}/{name}"))?;
-                match Field::open(array, order, [count, frames], &description.shape)? {
-                    Some(field) => {
-                        description.channel_names.extend(component_names(&name, order, &axes));
-                        fields.push(field);
-                    }
-                    None => {
-                        warnings.push(format!("the field `{name}` does not vary in time and is not used"))
-                    }
+                let field = Field::open(array, order, [count, frames], &description.shape)?;
+                let names = component_names(&name, order, &axes);
+                if field.by_time {
+                    description.channel_names.extend(names);
+                    fields.push(field);
+                } else {
+                    description.inputs.statics.extend(names);
+                    statics.push(field);
                 }
             }
         }
@@ -86,9 +90,10 @@ impl TheWell {
             });
         }
         let parameters = read_parameters(file, count, &mut description)?;
+        let controls = read_controls(file, [count, frames], &mut description)?;
         let is_double = fields.iter().any(|field| field.array.is_double());
-        let contents = Contents { warnings, ..Contents::new(file.path(), description, count, is_double) };
-        Ok(Self { contents, times, frames, fields, parameters })
+        let contents = Contents::new(file.path(), description, count, is_double);
+        Ok(Self { contents, times, frames, fields, statics, parameters, controls })
     }
 
     fn numbers<T: Float>(&self, trajectory: usize, first: usize, count: usize) -> Result<Vec<T>, DataError> {
@@ -161,19 +166,37 @@ fn read_parameters(
         if let Ok(Some(values)) = file.group_numbers("/", &name)
             && let [value] = values[..]
         {
-            description.parameter_names.push(name);
+            description.inputs.parameters.push(name);
             parameters.push(Parameter::Common(value));
         }
     }
     for name in file.group_texts("scalars", "field_names")?.unwrap_or_default() {
-        let known = description.parameter_names.contains(&name);
+        let known = description.inputs.parameters.contains(&name);
         let array = file.dataset(&format!("scalars/{name}"))?;
         if !known && !flag(&array, "time_varying", true)? && array.shape() == [count] {
-            description.parameter_names.push(name);
+            description.inputs.parameters.push(name);
             parameters.push(Parameter::PerTrajectory(Box::new(array)));
         }
     }
     Ok(parameters)
+}
+
+/// Scalars that vary in time, for all trajectories or for each.
+fn read_controls(
+    file: &Hdf5,
+    [count, frames]: [usize; 2],
+    description: &mut Description,
+) -> Result<Vec<Hdf5Array>, DataError> {
+    let mut controls = Vec::new();
+    for name in file.group_texts("scalars", "field_names")?.unwrap_or_default() {
+        let array = file.dataset(&format!("scalars/{name}"))?;
+        let fits = array.shape() == [frames] || array.shape() == [count, frames];
+        if flag(&array, "time_varying", true)? && fits {
+            description.inputs.controls.push(name);
+            controls.push(array);
+        }
+    }
+    Ok(controls)
 }
 
 /// A boolean attribute of a field.
@@ -182,16 +205,9 @@ fn flag(array: &Hdf5Array, name: &str, default: bool) -> Result<bool, DataError>
 }
 
 impl Field {
-    /// Opens the field, unless it is constant in time; `rows` are trajectories and frames.
-    fn open(
-        array: Hdf5Array,
-        order: usize,
-        rows: [usize; 2],
-        shape: &FieldShape,
-    ) -> Result<Option<Self>, DataError> {
-        if !flag(&array, "time_varying", true)? {
-            return Ok(None);
-        }
+    /// Opens the field; `rows` are trajectories and frames.
+    fn open(array: Hdf5Array, order: usize, rows: [usize; 2], shape: &FieldShape) -> Result<Self, DataError> {
+        let by_time = flag(&array, "time_varying", true)?;
         let by_sample = flag(&array, "sample_varying", true)?;
         let varying = array.numbers("dim_varying")?.unwrap_or_else(|| vec![1.0; shape.axes()]);
         if varying.len() != shape.axes() {
@@ -202,14 +218,14 @@ impl Field {
         let own: Vec<usize> = axes().map(|(&side, &flag)| if flag == 0.0 { 1 } else { side }).collect();
         let mut expected = Vec::new();
         expected.extend(by_sample.then_some(rows[0]));
-        expected.push(rows[1]);
+        expected.extend(by_time.then_some(rows[1]));
         expected.extend(axes().filter(|(_, flag)| **flag != 0.0).map(|(side, _)| side));
         expected.extend(vec![shape.axes(); order]);
         if array.shape() != expected {
             return Err(array.origin().unfit(shape_text(array.shape()), shape_text(&expected)));
         }
         let grid = Grid::new(&own).expect("as many axes as the snapshot");
-        Ok(Some(Self { array, by_sample, grid, width: shape.axes().pow(order as u32) }))
+        Ok(Self { array, by_sample, by_time, grid, width: shape.axes().pow(order as u32) })
     }
 
     /// Reads frames, `[count, points, components]`, repeated along omitted axes.
@@ -224,7 +240,10 @@ impl Field {
         if self.by_sample {
             block = block.narrow(0, trajectory, 1);
         }
-        let stored = T::read(&self.array, &block.narrow(usize::from(self.by_sample), first, count))?;
+        if self.by_time {
+            block = block.narrow(usize::from(self.by_sample), first, count);
+        }
+        let stored = T::read(&self.array, &block)?;
         if self.grid == shape.grid {
             return Ok(stored);
         }
@@ -267,7 +286,7 @@ impl TrajectorySource for TheWell {
         self.numbers(trajectory, first, count)
     }
 
-    fn parameters(&self, trajectory: usize) -> Result<Vec<f64>, DataError> {
+    fn inputs(&self, trajectory: usize) -> Result<TrajectoryInputs, DataError> {
         let mut values = Vec::new();
         for parameter in &self.parameters {
             match parameter {
@@ -277,7 +296,31 @@ impl TrajectorySource for TheWell {
                 }
             }
         }
-        Ok(values)
+        let mut inputs = TrajectoryInputs::from(values);
+        let shape = &self.contents.description.shape;
+        let names = &self.contents.description.inputs;
+        if !self.statics.is_empty() {
+            let count = names.statics.len();
+            let mut mixer = Mixer::new(shape.grid.points() * count, count);
+            for field in &self.statics {
+                mixer.add(&field.read::<f32>(trajectory, 0, 1, shape)?, field.width);
+            }
+            inputs = inputs.with_statics(mixer.values);
+        }
+        if !self.controls.is_empty() {
+            let times = self.times(trajectory)?;
+            let mut mixer = Mixer::new(times.len() * names.controls.len(), names.controls.len());
+            for control in &self.controls {
+                mixer.add(&read_row(control, trajectory, times.len())?, 1);
+            }
+            let controls = Controls::new(times, mixer.values);
+            inputs = inputs.with_controls(controls.map_err(|source| DataError::Misfit {
+                path: self.contents.path.clone(),
+                place: Box::new(Place::dataset("scalars").in_trajectory(trajectory)),
+                source,
+            })?);
+        }
+        Ok(inputs)
     }
 }
 

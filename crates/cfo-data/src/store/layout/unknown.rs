@@ -39,16 +39,18 @@ mod tests {
         let found = warnings(
             &[
                 unknown("parameter", &[8, 2]),
-                unknown("statics", &[8, 64]),
+                unknown("static", &[8, 64]),
+                unknown("label", &[8, 64]),
                 unknown("note", &[3]),
                 unknown("scale", &[1]),
             ],
             &[8, 20, 64, 1],
         );
-        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(found[0], "`parameter` of shape [8, 2] is not used; did you mean `parameters`?");
+        assert_eq!(found[1], "`static` of shape [8, 64] is not used; did you mean `statics`?");
         assert!(
-            found[1].starts_with("`statics` of shape [8, 64] is not used; arrays that are used: `values`"),
+            found[2].starts_with("`label` of shape [8, 64] is not used; arrays that are used: `values`"),
             "{found:?}"
         );
     }

@@ -75,7 +75,7 @@ mod tests {
             domain: vec![[-1.0, 1.0], [0.0, 4.0]],
             channel_names: vec![],
             channel_units: vec![],
-            parameter_names: vec![],
+            inputs: crate::InputNames::default(),
         };
         assert_eq!(origin_and_spacing(&description), ([1.0, -0.75, 0.0], [2.0, 0.5, 1.0]));
     }

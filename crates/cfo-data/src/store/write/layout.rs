@@ -42,7 +42,12 @@ impl OutputLayout {
         let mut push = |there: bool, what: &'static str| lost.extend(there.then_some(what));
         let names = !description.channel_names.is_empty();
         let units = description.channel_units.iter().any(|unit| !unit.is_empty());
-        let parameters = !description.parameter_names.is_empty();
+        let parameters = !description.inputs.parameters.is_empty();
+        let stored = matches!(self, Self::Cfo | Self::Npz | Self::Xdmf);
+        let [controls, statics] = [&description.inputs.controls, &description.inputs.statics]
+            .map(|names| !stored && !names.is_empty());
+        push(controls, "the controls");
+        push(statics, "the static fields");
         match self {
             Self::Cfo | Self::Npz | Self::Netcdf | Self::Xdmf => {}
             Self::Pdebench => {

@@ -20,7 +20,7 @@ use tempfile::TempPath;
 
 use crate::store::TrajectoryFile;
 use crate::trajectory::first_not_finite;
-use crate::{DataError, Description, Offset, Place, Split, Trajectory, TrajectoryError};
+use crate::{DataError, Description, Offset, Place, Split, Trajectory, TrajectoryError, TrajectoryInputs};
 use hdf5::Hdf5Output;
 pub use layout::OutputLayout;
 use netcdf::NetcdfOutput;
@@ -74,7 +74,7 @@ impl WriteOptions {
 ///
 /// ```
 /// use cfo_data::store::{TrajectoryFile, TrajectoryWriter, WriteOptions};
-/// use cfo_data::{Description, FieldShape, Split, Trajectory};
+/// use cfo_data::{Description, FieldShape, InputNames, Split, Trajectory};
 ///
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let path = directory.path().join("decay.h5");
@@ -85,7 +85,7 @@ impl WriteOptions {
 ///     domain: vec![],
 ///     channel_names: vec!["u".to_string()],
 ///     channel_units: vec![],
-///     parameter_names: vec![],
+///     inputs: InputNames::default(),
 /// };
 /// let mut writer = TrajectoryWriter::create(&path, &description, WriteOptions::default())?;
 /// let trajectory = Trajectory::new(vec![0.0, 0.5], vec![1.0, 0.6], vec![])?;
@@ -120,7 +120,7 @@ pub struct TrajectoryWriter {
 /// Properties of a trajectory that are known before its snapshots.
 pub(crate) struct Head<'a> {
     pub times: &'a [f64],
-    pub parameters: &'a [f64],
+    pub inputs: &'a TrajectoryInputs,
     pub split: Option<Split>,
 }
 
@@ -181,7 +181,7 @@ impl TrajectoryWriter {
         // Checked before anything is written, so that a rejected trajectory does not change the file.
         self.description.check(trajectory).map_err(|source| self.unsound(source))?;
         self.check_finite(self.count, 0, &trajectory.values)?;
-        self.start(&trajectory.times, &trajectory.parameters, split)?;
+        self.start(&trajectory.times, &trajectory.inputs, split)?;
         self.put(&trajectory.values)
     }
 
@@ -190,13 +190,13 @@ impl TrajectoryWriter {
     pub fn start(
         &mut self,
         times: &TimeGrid,
-        parameters: &[f64],
+        inputs: &TrajectoryInputs,
         split: Option<Split>,
     ) -> Result<(), DataError> {
         self.check_complete()?;
-        self.check(times, parameters, split)?;
+        self.check(times, inputs, split)?;
         let output = self.output.as_mut().expect("the output lives until `finish`");
-        let started = output.start(&Head { times, parameters, split });
+        let started = output.start(&Head { times, inputs, split });
         self.failed |= started.is_err();
         started?;
         self.has_splits = Some(split.is_some());
@@ -260,9 +260,13 @@ impl TrajectoryWriter {
         })
     }
 
-    fn check(&self, times: &TimeGrid, parameters: &[f64], split: Option<Split>) -> Result<(), DataError> {
-        let head = Trajectory { times: times.clone(), values: Vec::new(), parameters: parameters.to_vec() };
-        self.description.check_parameters(&head).map_err(|source| self.unsound(source))?;
+    fn check(
+        &self,
+        times: &TimeGrid,
+        inputs: &TrajectoryInputs,
+        split: Option<Split>,
+    ) -> Result<(), DataError> {
+        self.description.check_inputs(inputs).map_err(|source| self.unsound(source))?;
         let frames = times.len();
         if let Some(most) = self.frames.filter(|&most| frames > most) {
             let needed = format!("at most {most}, as announced");

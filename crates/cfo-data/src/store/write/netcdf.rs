@@ -114,7 +114,7 @@ impl NetcdfOutput {
             dataset.text("flag_meanings", "train validation test")?;
             push("split", dataset)?;
         }
-        let own = &self.description.parameter_names;
+        let own = &self.description.inputs.parameters;
         let mut taken: Vec<&str> = TAKEN.to_vec();
         let channels = self.channels.iter().flat_map(|channels| &channels.rows);
         taken.extend(channels.map(|(name, _)| name.as_str()));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::table::TableColumns;
+use super::table::{TableColumns, statics_shape};
 use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::{DataError, Description, Place};
 
@@ -157,16 +157,25 @@ impl NpzOutput {
             let splits = bytes_of(&columns.splits, i8::to_le_bytes);
             entries.push(self.append("split", "|i1", &[count], &splits)?);
         }
-        let width = self.description.parameter_names.len();
+        let width = self.description.inputs.parameters.len();
         if width > 0 {
             let parameters = bytes_of(&columns.parameters, f64::to_le_bytes);
             entries.push(self.append("parameters", "<f8", &[count, width], &parameters)?);
+        }
+        for (name, (shape, numbers)) in
+            ["controls", "control_times"].into_iter().zip(columns.controls().into_iter().flatten())
+        {
+            entries.push(self.append(name, "<f8", &shape, &bytes_of(&numbers, f64::to_le_bytes))?);
+        }
+        if let Some((rows, statics)) = columns.statics() {
+            let shape = statics_shape(&self.description, rows);
+            entries.push(self.append("statics", "<f4", &shape, &bytes_of(&statics, f32::to_le_bytes))?);
         }
         Ok(entries)
     }
 
     fn append_labels(&mut self) -> io::Result<Vec<Entry>> {
-        let Description { system, shape, periodic, domain, channel_names, channel_units, parameter_names } =
+        let Description { system, shape, periodic, domain, channel_names, channel_units, inputs } =
             self.description.clone();
         let mut entries = vec![];
         if shape.axes() > 0 {
@@ -175,8 +184,14 @@ impl NpzOutput {
             let domain = bytes_of(domain.as_flattened(), f64::to_le_bytes);
             entries.push(self.append("domain", "<f8", &[shape.axes(), 2], &domain)?);
         }
-        let lists = [("channel_names", channel_names), ("channel_units", channel_units)];
-        for (name, texts) in lists.into_iter().chain([("parameter_names", parameter_names)]) {
+        let lists = [
+            ("channel_names", channel_names),
+            ("channel_units", channel_units),
+            ("parameter_names", inputs.parameters),
+            ("control_names", inputs.controls),
+            ("static_names", inputs.statics),
+        ];
+        for (name, texts) in lists {
             if !texts.is_empty() {
                 entries.push(self.append_texts(name, &[texts.len()], &texts)?);
             }

@@ -94,8 +94,8 @@ impl LayoutOutput for PdebenchOutput {
             _ => self.start_group(head.times)?,
         }
         if self.count == 0 {
-            self.parameters = Some(head.parameters.to_vec());
-        } else if self.parameters.as_deref() != Some(head.parameters) {
+            self.parameters = Some(head.inputs.parameters.clone());
+        } else if self.parameters.as_ref() != Some(&head.inputs.parameters) {
             self.parameters = None;
         }
         self.count += 1;
@@ -117,7 +117,7 @@ impl LayoutOutput for PdebenchOutput {
     fn complete(&mut self) -> Result<(), DataError> {
         let root = &self.root;
         if let Some(parameters) = &self.parameters {
-            for (name, &value) in self.description.parameter_names.iter().zip(parameters) {
+            for (name, &value) in self.description.inputs.parameters.iter().zip(parameters) {
                 root.number(name, value)?;
             }
         }

@@ -1,9 +1,11 @@
 //! Writing the layout `cfo` in HDF5.
 
+use std::sync::Arc;
+
 use super::hdf5::{Growing, Hdf5Group};
 use super::{Compression, Head, LayoutOutput, WriteOptions};
 use crate::store::layout::table::{FORMAT, LABELS_CHECKSUM, VERSION, labels_checksum};
-use crate::{DataError, Description, Split};
+use crate::{Controls, DataError, Description, FieldShape, Split};
 
 /// A file of layout `cfo` that is being written.
 pub(crate) struct TableOutput {
@@ -59,18 +61,52 @@ pub(crate) struct TableColumns {
     pub lengths: Vec<i64>,
     pub splits: Vec<i8>,
     pub parameters: Vec<f64>,
+    pub controls: Vec<Arc<Controls>>,
+    pub statics: Vec<Arc<[f32]>>,
 }
 
 impl TableColumns {
     pub fn push(&mut self, head: &Head<'_>) {
         self.lengths.push(head.times.len() as i64);
         self.splits.extend(head.split.map(Split::code));
-        self.parameters.extend(head.parameters);
+        self.parameters.extend(&head.inputs.parameters);
+        self.controls.extend(head.inputs.controls.clone());
+        self.statics.extend(head.inputs.statics.clone());
     }
 
     /// Values of one of `width` parameters for all trajectories.
     pub fn parameter(&self, index: usize, width: usize) -> Vec<f64> {
         self.parameters.iter().skip(index).step_by(width.max(1)).copied().collect()
+    }
+
+    /// The controls of all trajectories: their shape and values, and the shape of their times and the times. Shorter rows end with
+    /// NaN.
+    pub fn controls(&self) -> Option<[(Vec<usize>, Vec<f64>); 2]> {
+        let first = self.controls.first()?;
+        let (count, width) = (self.controls.len(), first.channels());
+        let most = self.controls.iter().map(|own| own.times().len()).max()?;
+        let padded = |of: fn(&Controls) -> &[f64], size: usize| -> Vec<f64> {
+            let row = |own: &Arc<Controls>| {
+                let mut row = of(own).to_vec();
+                row.resize(size, f64::NAN);
+                row
+            };
+            self.controls.iter().flat_map(row).collect()
+        };
+        let shared = self.controls.iter().all(|own| own.times() == first.times());
+        let times = match shared {
+            true => (vec![most], first.times().to_vec()),
+            false => (vec![count, most], padded(Controls::times, most)),
+        };
+        Some([(vec![count, most, width], padded(Controls::values, most * width)), times])
+    }
+
+    /// The static fields and the number of their rows: one if all trajectories share them.
+    pub fn statics(&self) -> Option<(usize, Vec<f32>)> {
+        let first = self.statics.first()?;
+        let shared = self.statics.iter().all(|own| Arc::ptr_eq(own, first) || own == first);
+        let rows = if shared { &self.statics[..1] } else { &self.statics };
+        Some((rows.len(), rows.iter().flat_map(|own| own.iter().copied()).collect()))
     }
 
     /// Snapshots of the longest trajectory.
@@ -82,6 +118,12 @@ impl TableColumns {
     pub fn are_ragged(&self, frames: usize) -> bool {
         self.lengths.iter().any(|&length| length != frames as i64)
     }
+}
+
+/// The shape of the array of static fields.
+pub(super) fn statics_shape(description: &Description, rows: usize) -> Vec<usize> {
+    let shape = FieldShape { channels: description.inputs.statics.len(), ..description.shape };
+    [rows].into_iter().chain(shape.dimensions()).collect()
 }
 
 impl TableOutput {
@@ -121,8 +163,7 @@ impl TableOutput {
                 root.texts(name, texts)?;
             }
         }
-        let checksum =
-            labels_checksum(system, [channel_names, channel_units, &self.description.parameter_names]);
+        let checksum = labels_checksum(system, [channel_names, channel_units], &self.description.inputs);
         root.number(LABELS_CHECKSUM, checksum)
     }
 
@@ -161,7 +202,7 @@ impl LayoutOutput for TableOutput {
     }
 
     fn complete(&mut self) -> Result<(), DataError> {
-        let TableColumns { lengths, splits, parameters } = &self.columns;
+        let TableColumns { lengths, splits, parameters, .. } = &self.columns;
         let (count, frames) = (lengths.len(), self.frames.unwrap_or(self.columns.longest()));
         let root = &self.root;
         if self.columns.are_ragged(frames) {
@@ -175,9 +216,18 @@ impl LayoutOutput for TableOutput {
         if !splits.is_empty() {
             root.dataset("split", &[count], splits)?;
         }
-        let names = &self.description.parameter_names;
+        let names = &self.description.inputs.parameters;
         if !names.is_empty() {
             root.dataset("parameters", &[count, names.len()], parameters)?.texts("names", names)?;
+        }
+        if let Some([(shape, controls), (of_times, times)]) = self.columns.controls() {
+            root.dataset("controls", &shape, &controls)?.texts("names", &self.description.inputs.controls)?;
+            root.dataset("control_times", &of_times, &times)?;
+        }
+        if let Some((rows, statics)) = self.columns.statics() {
+            let names = &self.description.inputs.statics;
+            let shape = statics_shape(&self.description, rows);
+            root.dataset("statics", &shape, &statics)?.texts("names", names)?;
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ impl TheWellOutput {
     }
 
     fn write_parameters(&self, group: &Hdf5Group) -> Result<(), DataError> {
-        let names = dataset_names(&self.description.parameter_names, &[]);
+        let names = dataset_names(&self.description.inputs.parameters, &[]);
         group.texts("field_names", &names)?;
         for (index, name) in names.iter().enumerate() {
             let column = self.columns.parameter(index, names.len());

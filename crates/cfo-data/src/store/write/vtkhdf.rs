@@ -49,14 +49,14 @@ impl VtkhdfOutput {
         for name in names {
             points.dataset(name, &[count], &offsets)?;
         }
-        let parameters = &self.description.parameter_names;
+        let parameters = &self.description.inputs.parameters;
         if parameters.is_empty() {
             return Ok(());
         }
         // Each parameter has the same single number at all steps.
         let values = root.group("FieldData")?;
         let (first, sizes) = (steps.group("FieldDataOffsets")?, steps.group("FieldDataSizes")?);
-        for (name, &value) in dataset_names(parameters, &["Time"]).iter().zip(head.parameters) {
+        for (name, &value) in dataset_names(parameters, &["Time"]).iter().zip(&head.inputs.parameters) {
             values.dataset(name, &[1], &[value])?;
             first.dataset(name, &[count], &vec![0i64; count])?;
             sizes.dataset(name, &[count, 2], &vec![1i64; 2 * count])?;

@@ -61,7 +61,7 @@ pub(super) fn write(
     let document = Document { description: numbers.description(), name, rows };
     document.start(&mut output).map_err(failed)?;
     for trajectory in 0..numbers.len() {
-        let (times, parameters) = (numbers.times(trajectory)?, numbers.parameters(trajectory)?);
+        let (times, parameters) = (numbers.times(trajectory)?, numbers.inputs(trajectory)?.parameters);
         document.trajectory(&mut output, trajectory, &times, &parameters).map_err(failed)?;
     }
     output.write_all(b"  </Domain>\n</Xdmf>\n").and_then(|()| output.flush()).map_err(failed)?;
@@ -102,7 +102,7 @@ impl Document<'_> {
     ) -> io::Result<()> {
         let kind = r#"GridType="Collection" CollectionType="Temporal""#;
         writeln!(output, "    <Grid Name=\"trajectory {trajectory}\" {kind}>")?;
-        for (name, value) in self.description.parameter_names.iter().zip(parameters) {
+        for (name, value) in self.description.inputs.parameters.iter().zip(parameters) {
             writeln!(output, "      <Information Name=\"{}\" Value=\"{value}\"/>", escaped(name))?;
         }
         for (frame, time) in times.iter().enumerate() {

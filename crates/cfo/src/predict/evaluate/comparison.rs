@@ -109,7 +109,7 @@ impl<'a> Comparison<'a> {
                 .part(first..frames)
                 .expect("a trajectory without times is refused before"),
             values: trajectory.values[first * size..].to_vec(),
-            parameters: trajectory.parameters.clone(),
+            inputs: trajectory.inputs.clone(),
         };
         self.worst = Some(Worst { index: judged.index, error, truth, prediction: prediction.to_vec() });
     }

@@ -150,7 +150,7 @@ impl<'a> Misses<'a> {
             request.start.push(trajectory.times[end - 1]);
             request.states.push(trajectory.values[(end - 1) * size..end * size].to_vec());
             request.times.push(vec![*time]);
-            request.conditions.push(trajectory.parameters.clone());
+            request.inputs.push(trajectory.inputs.clone());
         }
         request
     }

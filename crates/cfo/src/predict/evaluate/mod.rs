@@ -182,7 +182,7 @@ impl Evaluator<'_> {
         let mut strangers = Vec::new();
         let compared = each_read(&part.own(), portion, &alignment, |read| {
             let strange =
-                |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.parameters)?));
+                |&(index, one): &(usize, &Trajectory)| Some((index, model.beyond_training(&one.inputs)?));
             strangers.extend(read.iter().filter_map(strange));
             let request = request(model, read)?;
             let started = Instant::now();
@@ -265,7 +265,7 @@ fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Reque
         request.start.push(trajectory.times[first]);
         request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());
         request.times.push(trajectory.times[first..].to_vec());
-        request.conditions.push(trajectory.parameters.clone());
+        request.inputs.push(trajectory.inputs.clone());
     }
     Ok(request)
 }

@@ -25,6 +25,10 @@ struct Track {
     output: usize,
     /// Whether steps end at every output.
     stops: bool,
+    /// Times at which a control jumps, in order; steps end there.
+    jumps: Vec<f64>,
+    /// Number of jumps passed.
+    passed: usize,
     /// Number of attempts so far.
     attempts: u64,
 }
@@ -33,8 +37,19 @@ impl Track {
     /// Returns the end of the next attempt: the next output if steps end at outputs, or else the last one. A trajectory that has arrived
     /// has its present time.
     fn target(&self, outputs: &[f64]) -> f64 {
-        let target = if self.stops { outputs.get(self.output) } else { outputs.last() };
-        target.copied().filter(|_| self.output < outputs.len()).unwrap_or(self.course.time())
+        let (now, output) =
+            (self.course.time(), if self.stops { outputs.get(self.output) } else { outputs.last() });
+        let Some(&target) = output.filter(|_| self.output < outputs.len()) else { return now };
+        let jump = self.jumps.get(self.passed).filter(|&jump| (jump - now).abs() < (target - now).abs());
+        jump.copied().unwrap_or(target)
+    }
+
+    /// Advances past the jumps that are reached and returns whether there are any.
+    fn pass_jumps(&mut self) -> bool {
+        let now = self.course.time();
+        let first = self.passed;
+        self.passed += self.jumps[first..].iter().take_while(|&&jump| jump == now).count();
+        self.passed > first
     }
 
     /// Advances past the outputs that are reached and returns their range.
@@ -68,7 +83,7 @@ impl Rollout {
             false => self.model.scaling.step(length, latest),
         };
         let latest = part.latest();
-        let track = |(&time, times): (&f64, &std::sync::Arc<[f64]>)| {
+        let track = |(i, (&time, times)): (usize, (&f64, &std::sync::Arc<[f64]>))| {
             let first = controller.first_step.map_or(FIRST, |first| step(first, time));
             let controller = Controller { max_step: step(controller.max_step, latest), ..controller };
             Track {
@@ -76,14 +91,17 @@ impl Rollout {
                 course: Course::new(time, first, &controller, self.tableau.error_order).with_least(LEAST),
                 output: times.iter().take_while(|&&at| at == time).count(),
                 stops: controller.stop_at_outputs,
+                jumps: part.jumps(i),
+                passed: 0,
                 attempts: 0,
             }
         };
-        let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).map(track).collect();
+        let mut tracks: Vec<Track> = part.start.iter().zip(&part.times).enumerate().map(track).collect();
         let horizon = if self.generator.is_some() { 1.0 } else { self.model.scaling.horizon() };
         let mut evaluations = 0;
         loop {
             part.watch.heed_interrupt()?;
+            let jumped = tracks.iter_mut().filter_map(|track| track.pass_jumps().then_some(())).count();
             for (i, track) in tracks.iter().enumerate() {
                 if track.output < part.times[i].len() && track.is_exhausted(controller.max_steps, horizon) {
                     self.record(part, 0)?;
@@ -99,8 +117,9 @@ impl Rollout {
             if lengths.iter().all(|&length| length == 0.0) {
                 return Ok(evaluations);
             }
-            if evaluations == 0 {
-                evaluations += self.first_slope(memory, part)?;
+            if evaluations == 0 || jumped > 0 {
+                let starts: Vec<f64> = tracks.iter().map(|track| track.course.time()).collect();
+                evaluations += self.first_slope(memory, part, (&starts, &lengths))?;
             }
             self.attempt(memory, part, &mut tracks, &lengths)?;
             evaluations += self.evaluations_per_step();
@@ -116,7 +135,7 @@ impl Rollout {
         lengths: &[f64],
     ) -> Result<()> {
         let starts: Vec<f64> = tracks.iter().map(|track| track.course.time()).collect();
-        self.advance(memory, &starts, lengths)?;
+        self.advance(memory, part, (&starts, lengths))?;
         // The host records while the device computes.
         self.record(part, 0)?;
         let errors = self.step.output_f64(0)?;

@@ -22,6 +22,9 @@ pub(super) struct Names {
     pub(super) keep: String,
     pub(super) tolerance: String,
     pub(super) conditions: String,
+    pub(super) statics: String,
+    /// The controls at the time of each stage.
+    pub(super) controls: Vec<String>,
     pub(super) given: String,
     pub(super) draws: String,
     pub(super) frame_weights: String,
@@ -44,6 +47,8 @@ impl Names {
             keep: name("keep"),
             tolerance: name("tolerance"),
             conditions: name("conditions"),
+            statics: name("statics"),
+            controls: (0..stages).map(|stage| name(&of_stage(stage, "controls"))).collect(),
             given: name("given"),
             draws: name("draws"),
             frame_weights: name("frame-weights"),
@@ -59,6 +64,11 @@ impl Names {
             _ => format!("{}.{stage}", self.stage),
         }
     }
+}
+
+/// Returns the name of an input of a stage. Only controls differ between stages.
+fn of_stage(stage: usize, what: &str) -> String {
+    if stage > 0 && what == "controls" { format!("{what}.{stage}") } else { what.to_owned() }
 }
 
 /// Returns the name of a tensor of rollouts with a batch size.
@@ -93,7 +103,12 @@ impl RolloutGraphs<'_> {
     }
 
     fn point(&self, graph: &mut Graph) -> Result<Point> {
-        self.model.point(graph, self.batch, |what| tensor(self.batch, what))
+        self.point_of(graph, 0)
+    }
+
+    /// Appends the inputs of a stage.
+    fn point_of(&self, graph: &mut Graph, stage: usize) -> Result<Point> {
+        self.model.point(graph, self.batch, |what| tensor(self.batch, &of_stage(stage, what)))
     }
 
     /// Appends one Runge-Kutta step of every trajectory, from the tensor of states to that of candidates. It also writes the slopes of all
@@ -116,8 +131,11 @@ impl RolloutGraphs<'_> {
             false => None,
         };
         let start = StepStart { state: point.state, time: point.context.time, length: step };
+        let mut stages = usize::from(first.is_some())..;
         let made = model::append_step(graph, tableau, start, first, |graph, time, state| {
-            model.moved(graph, &point.at(time, state))
+            let stage = stages.next().filter(|_| !model.inputs.controls.is_empty()).unwrap_or(0);
+            let own = if stage == 0 { point } else { self.point_of(graph, stage)? };
+            model.moved(graph, &own.at(time, state))
         })?;
         graph.assign(candidate, made.end)?;
         for (stage, &value) in made.slopes.iter().enumerate().skip(usize::from(first.is_some())) {
@@ -237,6 +255,11 @@ impl RolloutGraphs<'_> {
             insert(name, [batch].into())?;
         }
         insert(&names.tolerance, [2].into())?;
+        if !model.inputs.controls.is_empty() {
+            for name in &names.controls {
+                insert(name, [batch, model.inputs.controls.len()].into())?;
+            }
+        }
         model.insert_point(memory, batch, |what| tensor(batch, what), |count| vec![0.0; count])
     }
 }

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod budget;
+mod controls;
 mod excursion;
 mod generate;
 mod graph;
@@ -160,8 +161,9 @@ impl Rollout {
             self.asked.clear();
             let start = if self.generator.is_some() { &self.names.given } else { &self.names.state };
             memory.write(start, Data::F32(&part.state))?;
-            if self.model.setting.conditions > 0 {
-                memory.write(&self.names.conditions, Data::F32(&part.conditions))?;
+            let inputs = [(&self.names.conditions, &part.conditions), (&self.names.statics, &part.statics)];
+            for (name, values) in inputs.into_iter().filter(|(_, values)| !values.is_empty()) {
+                memory.write(name, Data::F32(values))?;
             }
             let evaluations = match self.generator.is_some() {
                 true => self.generate(memory, &mut part, budget)?,
@@ -237,14 +239,6 @@ impl Rollout {
         Ok(())
     }
 
-    /// Evaluates the slope at the start if the first step needs it; returns the number of evaluations.
-    fn first_slope(&mut self, memory: &mut Memory, part: &RolloutBatch<'_, '_>) -> Result<usize> {
-        let Some(program) = &mut self.slope else { return Ok(0) };
-        memory.write(&self.names.time, Data::F64(&part.start))?;
-        program.run(memory)?;
-        Ok(self.model.motion().evaluations())
-    }
-
     /// Writes the step and the trajectories that the next random numbers belong to.
     fn number(&self, memory: &mut Memory, part: &RolloutBatch<'_, '_>, step: u32) -> Result<()> {
         // The seed is written here, so that it is not a constant of the programs. Seed 0 does not change the numbers.
@@ -254,9 +248,15 @@ impl Rollout {
     }
 
     /// Runs one step of every trajectory from its time over its length.
-    fn advance(&mut self, memory: &mut Memory, times: &[f64], lengths: &[f64]) -> Result<()> {
+    fn advance(
+        &mut self,
+        memory: &mut Memory,
+        part: &RolloutBatch<'_, '_>,
+        (times, lengths): (&[f64], &[f64]),
+    ) -> Result<()> {
         memory.write(&self.names.time, Data::F64(times))?;
         memory.write(&self.names.step, Data::F64(lengths))?;
+        self.write_controls(memory, part, (times, lengths), self.tableau.stages())?;
         Ok(self.step.run(memory)?)
     }
 
@@ -281,9 +281,10 @@ impl Rollout {
         part: &mut RolloutBatch<'_, '_>,
         cuts: &[Cut],
     ) -> Result<usize> {
-        let ways = part.start.iter().zip(&part.times).zip(cuts);
-        let mut ways: Vec<StepSchedule> =
-            ways.map(|((&start, times), &cut)| StepSchedule::new(start, times.clone(), cut)).collect();
+        let schedule = |i: usize| {
+            StepSchedule::new(part.start[i], part.times[i].clone(), cuts[i]).with_jumps(part.jumps(i))
+        };
+        let mut ways: Vec<StepSchedule> = (0..part.start.len()).map(schedule).collect();
         let mut evaluations = 0;
         for number in 0.. {
             part.watch.heed_interrupt()?;
@@ -295,13 +296,18 @@ impl Rollout {
             if steps.iter().all(Option::is_none) {
                 break;
             }
-            if evaluations == 0 {
-                evaluations += self.first_slope(memory, part)?;
+            let of = |value: fn(&Step) -> f64| -> Vec<f64> {
+                steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
+            };
+            let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
+            let after_jump = || steps.iter().flatten().any(|step| step.follows_jump);
+            if evaluations == 0 || after_jump() {
+                evaluations += self.first_slope(memory, part, (&starts, &lengths))?;
             }
             if self.motion == MotionKind::Step {
                 self.number(memory, part, number)?;
             }
-            self.take(memory, part, &steps)?;
+            self.take(memory, part, &steps, (&starts, &lengths))?;
             evaluations += self.evaluations_per_step();
         }
         Ok(evaluations)
@@ -313,19 +319,16 @@ impl Rollout {
         memory: &mut Memory,
         part: &mut RolloutBatch<'_, '_>,
         steps: &[Option<Step>],
+        (starts, lengths): (&[f64], &[f64]),
     ) -> Result<()> {
-        let of = |value: fn(&Step) -> f64| -> Vec<f64> {
-            steps.iter().map(|step| step.as_ref().map_or(0.0, value)).collect()
-        };
         let outputs = |range: fn(&Step) -> &Range<usize>| -> Vec<Range<usize>> {
             steps.iter().map(|step| step.as_ref().map_or(0..0, |step| range(step).clone())).collect()
         };
-        let (starts, lengths) = (of(|step| step.start), of(|step| step.length));
         let accept: Vec<bool> = steps.iter().map(Option::is_some).collect();
-        self.advance(memory, &starts, &lengths)?;
+        self.advance(memory, part, (starts, lengths))?;
         // The host records while the device computes.
         self.record(part, 0)?;
-        self.show_inside(memory, part, &outputs(|step| &step.inside), (&starts, &lengths))?;
+        self.show_inside(memory, part, &outputs(|step| &step.inside), (starts, lengths))?;
         self.commit(memory, part, &accept)?;
         let at_end = outputs(|step| &step.at_end);
         for round in 0..at_end.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {

@@ -1,5 +1,6 @@
 //! Requests for predictions, and their results.
 
+use cfo_data::TrajectoryInputs;
 use serde::{Deserialize, Serialize};
 
 use super::Excursion;
@@ -56,24 +57,24 @@ pub struct Request {
     /// Requested times of each trajectory. [`Trained::predict_each`](crate::Trained::predict_each) takes them in any order, on both sides
     /// of the start. A [`Rollout`](super::Rollout) takes times on one side of the start, in order of their distance.
     pub times: Vec<Vec<f64>>,
-    /// PDE parameters of each trajectory. May be empty for a model without parameters.
-    pub conditions: Vec<Vec<f64>>,
+    /// PDE parameters and controls of each trajectory. May be empty for a model that takes neither.
+    pub inputs: Vec<TrajectoryInputs>,
 }
 
 impl Request {
-    /// Checks that `start`, `states`, `times` and `conditions` have equal lengths; `conditions` may be empty.
+    /// Checks that `start`, `states`, `times` and `inputs` have equal lengths; `inputs` may be empty.
     ///
     /// # Errors
     /// If a number of entries differs.
     pub fn check(&self) -> Result<()> {
-        let (count, conditions) = (self.start.len(), self.conditions.len());
+        let (count, inputs) = (self.start.len(), self.inputs.len());
         let parts = [("states", self.states.len(), true), ("times", self.times.len(), true)];
-        let parameters = ("conditions", conditions, conditions > 0);
-        match parts.into_iter().chain([parameters]).find(|&(_, found, needed)| needed && found != count) {
+        let others = ("inputs", inputs, inputs > 0);
+        match parts.into_iter().chain([others]).find(|&(_, found, needed)| needed && found != count) {
             None => Ok(()),
             Some((what, found, _)) => Err(CfoError::BadData {
                 problem: format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
-                hint: "give `start`, `states` and `times` one entry per trajectory, and `conditions` too if the model has PDE parameters".into(),
+                hint: "give `start`, `states` and `times` one entry per trajectory, and `inputs` too if the model has PDE parameters or controls".into(),
             }),
         }
     }

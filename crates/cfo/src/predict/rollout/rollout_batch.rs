@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use cfo_data::TrajectoryInputs;
 use cfo_device::roomy;
+use cfo_numerics::Signal;
 use rayon::prelude::*;
 
 use super::excursion::{Bounds, Farthest};
@@ -24,6 +26,10 @@ pub(super) struct RolloutBatch<'w, 'a> {
     pub(super) times: Vec<Arc<[f64]>>,
     pub(super) state: Vec<f32>,
     pub(super) conditions: Vec<f32>,
+    /// Static fields; empty for a model without them.
+    pub(super) statics: Vec<f32>,
+    /// The controls as functions of the network's time; empty for a model without controls.
+    pub(super) signals: Vec<Signal>,
     /// The number that identifies each trajectory for random draws: a hash of its first state.
     pub(super) numbers: Vec<u32>,
     /// Whether outputs are not recorded, as for a flow from noise.
@@ -75,6 +81,8 @@ impl<'w, 'a> RolloutBatch<'w, 'a> {
             times: Vec::new(),
             state: Vec::new(),
             conditions: Vec::new(),
+            statics: Vec::new(),
+            signals: Vec::new(),
             numbers: Vec::new(),
             is_silent: false,
             outputs: Vec::new(),
@@ -93,8 +101,10 @@ impl<'w, 'a> RolloutBatch<'w, 'a> {
             part.state.extend(model.encode(&request.states[i]));
             part.numbers.push(number_of(&request.states[i]));
             part.outputs.push(found);
-            if model.setting.conditions > 0 {
-                part.conditions.extend(scaling.conditions(&request.conditions[i]));
+            if let Some(inputs) = request.inputs.get(i) {
+                part.conditions.extend(model.conditions(inputs));
+                part.statics.extend(model.statics(inputs));
+                part.signals.extend(model.signal(inputs));
             }
         }
         Ok(part)
@@ -108,6 +118,8 @@ impl<'w, 'a> RolloutBatch<'w, 'a> {
             times: (0..count).map(|_| Arc::from([1.0])).collect(),
             state: Vec::new(),
             conditions: Vec::new(),
+            statics: Vec::new(),
+            signals: Vec::new(),
             numbers: self.numbers.clone(),
             is_silent: true,
             outputs: (0..count).map(|_| Found::default()).collect(),
@@ -171,16 +183,6 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
             "the grid and the channels must be those of the training data",
         );
     }
-    let conditions = model.setting.conditions;
-    if conditions > 0 && request.conditions[i].len() != conditions {
-        return bad(
-            format!(
-                "trajectory {i} has {} PDE parameters; the model takes {conditions}",
-                request.conditions[i].len()
-            ),
-            "give those of the training data, in their order",
-        );
-    }
     let (start, times) = (request.start[i], &request.times[i]);
     if let Some(time) = times.iter().chain([&start]).find(|time| !time.is_finite()) {
         return bad(
@@ -199,9 +201,12 @@ fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     }
     match model.motion().kind() {
         MotionKind::Velocity => {}
-        MotionKind::Step => check_steps(model, (start, times), request.conditions.get(i))?,
+        MotionKind::Step => check_steps(model, (start, times), request.inputs.get(i))?,
         MotionKind::Trajectory { .. } => check_horizon(model, i, start, times)?,
     }
+    let none = TrajectoryInputs::default();
+    let ends = [start, times.last().copied().unwrap_or(start)];
+    model.check_covered(i, request.inputs.get(i).unwrap_or(&none), ends)?;
     let far = times.last().map_or(0.0, |last| (last - start).abs()) / model.scaling.span;
     if far > super::FARTHEST {
         return bad(
@@ -221,12 +226,15 @@ const UNEQUAL: f64 = 4.0 * EQUAL;
 
 /// Returns an error for times that a model with fixed steps cannot reach. Its step is the interval of the training data, or a parameter of
 /// the trajectory that equals the first requested step.
-fn check_steps(model: &Model, (start, times): (f64, &[f64]), conditions: Option<&Vec<f64>>) -> Result<()> {
+fn check_steps(
+    model: &Model,
+    (start, times): (f64, &[f64]),
+    inputs: Option<&TrajectoryInputs>,
+) -> Result<()> {
     let mean = model.scaling.interval;
     let asked = times.iter().map(|time| time - start).find(|&step| step != 0.0).unwrap_or(mean);
-    let told = conditions.into_iter().flatten().copied();
-    let told =
-        told.filter(|_| model.setting.conditions > 0).find(|value| (value / asked - 1.0).abs() < EQUAL);
+    let told = inputs.into_iter().flat_map(|inputs| &inputs.parameters).copied();
+    let told = told.take(model.inputs.parameters.len()).find(|value| (value / asked - 1.0).abs() < EQUAL);
     let interval = told.unwrap_or(mean);
     let mut before = start;
     for &time in times.iter().filter(|&&time| time != start) {

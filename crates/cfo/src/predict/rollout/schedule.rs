@@ -19,6 +19,8 @@ pub(super) struct Step {
     pub(super) inside: Range<usize>,
     /// Outputs at the step's end.
     pub(super) at_end: Range<usize>,
+    /// Whether a control jumps at the step's start.
+    pub(super) follows_jump: bool,
 }
 
 /// How a trajectory is divided into steps.
@@ -50,13 +52,30 @@ pub(super) struct StepSchedule {
     count: usize,
     /// Number of steps already made.
     made: usize,
+    /// Times at which a control jumps, in order; a run ends at each unless it has a given number of steps.
+    jumps: Vec<f64>,
+    /// Number of jumps passed.
+    passed: usize,
 }
 
 impl StepSchedule {
     /// Creates the steps from a start through output times in order of their distance from it. Outputs at the start are skipped.
     pub(super) fn new(start: f64, times: Arc<[f64]>, cut: Cut) -> Self {
         let output = times.iter().take_while(|&&time| time == start).count();
-        Self { times, cut, output, from: start, to: start, count: 0, made: 0 }
+        Self { times, cut, output, from: start, to: start, count: 0, made: 0, jumps: Vec::new(), passed: 0 }
+    }
+
+    /// Sets the times at which a control jumps, in order of their distance from the start.
+    pub(super) fn with_jumps(self, jumps: Vec<f64>) -> Self {
+        Self { jumps, ..self }
+    }
+
+    /// Advances past the jumps up to the start of a step and returns whether there are any.
+    fn pass_jumps(&mut self, start: f64, end: f64) -> bool {
+        let first = self.passed;
+        let reached = |jump: &&f64| (**jump - start) / (end - start) <= NEAR;
+        self.passed += self.jumps[first..].iter().take_while(reached).count();
+        self.passed > first
     }
 
     /// Begins the next run of equal steps. Returns `false` after the last output.
@@ -74,6 +93,15 @@ impl StepSchedule {
             }
             _ => self.times[self.output],
         };
+        // Exact numbers of steps, and steps from output to output, do not end at jumps.
+        if !matches!(self.cut, Cut::Equal(_) | Cut::PerOutput)
+            && let Some(&jump) = self.jumps[self.passed..].iter().find(|&&jump| {
+                let share = (jump - self.from) / (self.to - self.from);
+                share > NEAR && share < 1.0 - NEAR
+            })
+        {
+            self.to = jump;
+        }
         let length = (self.to - self.from).abs();
         self.count = match self.cut {
             Cut::PerOutput => 1,
@@ -102,6 +130,7 @@ impl Iterator for StepSchedule {
         let (start, end) = (at(self.made), at(self.made + 1));
         let length = end - start;
         self.made += 1;
+        let follows_jump = self.pass_jumps(start, end);
         let first = self.output;
         let upto = |share: f64, from: usize| {
             let passed = self.times[from..].iter().take_while(|&&time| (time - start) / length <= share);
@@ -110,7 +139,7 @@ impl Iterator for StepSchedule {
         let inside = upto(1.0 - NEAR, first);
         let last = upto(1.0 + NEAR, inside);
         self.output = last;
-        Some(Step { start, length, inside: first..inside, at_end: inside..last })
+        Some(Step { start, length, inside: first..inside, at_end: inside..last, follows_jump })
     }
 }
 
@@ -157,6 +186,23 @@ mod tests {
         assert_eq!(lengths(&dense), [50.0; 4]);
         assert_eq!(lengths(&[0.3]), [50.0; 6]);
         assert_eq!(lengths(&[0.04]), [20.0; 2]);
+    }
+
+    #[test]
+    fn runs_end_at_jumps_unless_the_number_of_steps_is_given() {
+        let jumps = vec![0.05, 0.2, 0.25];
+        let ends = |cut: Cut, start: f64, last: f64, jumps: &[f64]| -> Vec<(f64, bool)> {
+            let schedule = StepSchedule::new(start, vec![last].into(), cut).with_jumps(jumps.to_vec());
+            schedule
+                .map(|step| (((step.start + step.length) * 1e3).round() / 1e3, step.follows_jump))
+                .collect()
+        };
+        let expected = [(0.05, false), (0.125, true), (0.2, false), (0.25, true), (0.3, true)];
+        assert_eq!(ends(Cut::AtMost(0.1), 0.0, 0.3, &jumps), expected);
+        let back = [(0.25, false), (0.2, true), (0.125, true), (0.05, false), (0.0, true)];
+        assert_eq!(ends(Cut::AtMost(0.1), 0.3, 0.0, &[0.25, 0.2, 0.05]), back);
+        let equal = [(0.1, false), (0.2, true), (0.3, true)];
+        assert_eq!(ends(Cut::Equal(3), 0.0, 0.3, &jumps), equal);
     }
 
     proptest! {

@@ -113,16 +113,13 @@ impl Trained {
         vectors: Option<&[f32]>,
     ) -> Result<Vec<f32>> {
         let (model, scaling, count) = (&self.model, &self.model.scaling, field.batch);
-        let conditions = model.normalized_conditions(&self.parameters)?;
         let mut scaled_times: Vec<f64> = times.iter().map(|&time| scaling.time(time)).collect();
         scaled_times.resize(count, 0.0);
         memory.write(&name(count, "time"), Data::F64(&scaled_times))?;
         let mut normalized = model.encode(states);
         normalized.resize(normalized.len() / times.len() * count, 0.0);
         memory.write(&name(count, "state"), Data::F32(&normalized))?;
-        if !conditions.is_empty() {
-            memory.write(&name(count, "conditions"), Data::F32(&conditions.repeat(count)))?;
-        }
+        self.write_inputs(memory, &scaled_times, times)?;
         // The unit of normalised velocity is one deviation per unit of the network's time.
         let size = normalized.len() / count;
         let rates: Vec<f64> = times.iter().map(|&time| scaling.time_rate(time)).collect();
@@ -155,5 +152,24 @@ impl Trained {
         let found = field.vector_jacobian.output_f64(0)?;
         let found = found.iter().zip(deviations()).take(states.len());
         Ok(decoded(found.map(|(g, deviation)| (g / deviation) as f32).collect()))
+    }
+
+    /// Writes the inputs of a batch at normalised times, which are those of `times` and then others.
+    fn write_inputs(&self, memory: &mut Memory, scaled_times: &[f64], times: &[f64]) -> Result<()> {
+        let (model, count) = (&self.model, scaled_times.len());
+        let ends = [f64::min, f64::max].map(|end| times.iter().copied().fold(times[0], end));
+        model.check_covered(0, &self.inputs, ends)?;
+        for (what, values) in
+            [("conditions", model.conditions(&self.inputs)), ("statics", model.statics(&self.inputs))]
+        {
+            if !values.is_empty() {
+                memory.write(&name(count, what), Data::F32(&values.repeat(count)))?;
+            }
+        }
+        if let Some(signal) = model.signal(&self.inputs) {
+            let controls: Vec<f64> = scaled_times.iter().flat_map(|&time| signal.at(time)).collect();
+            memory.write(&name(count, "controls"), Data::F64(&controls))?;
+        }
+        Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl<'a> Legs<'a> {
                 leg.request.start.push(start);
                 leg.request.states.push(request.states[i].clone());
                 leg.request.times.push(places.iter().map(|&place| times[place]).collect());
-                leg.request.conditions.push(request.conditions.get(i).cloned().unwrap_or_default());
+                leg.request.inputs.push(request.inputs.get(i).cloned().unwrap_or_default());
                 leg.chosen.push((i, places));
             }
         }

@@ -10,7 +10,7 @@ mod weights;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cfo_data::FieldShape;
+use cfo_data::{FieldShape, TrajectoryInputs};
 use cfo_device::Device;
 use cfo_engine::{Memory, Precision};
 
@@ -54,8 +54,8 @@ const MOST_GRIDS: usize = 4;
 pub struct Trained {
     model: Arc<Model>,
     solver: Solver,
-    /// PDE parameters of predictions, for a model that is conditioned on them.
-    parameters: Vec<f64>,
+    /// PDE parameters and controls of predictions, for a model that takes them.
+    inputs: TrajectoryInputs,
     weights: Shared,
     /// Number of training steps of the weights.
     weights_step: u32,
@@ -77,7 +77,15 @@ impl Trained {
         let best = best.map(|(_, memory)| memory);
         let weights = Arc::new(Mutex::new(Weights::new(&model, latest, best)?));
         let (progress, grids) = (Arc::new(progress), Arc::default());
-        Ok(Self { model, solver, parameters: Vec::new(), weights, weights_step, progress, grids })
+        Ok(Self {
+            model,
+            solver,
+            inputs: TrajectoryInputs::default(),
+            weights,
+            weights_step,
+            progress,
+            grids,
+        })
     }
 
     /// Loads the best checkpoint of a run, else its latest, on a GPU if there is one.
@@ -130,7 +138,13 @@ impl Trained {
     /// Sets the PDE parameters of predictions, in the order of the training data.
     #[must_use]
     pub fn with_parameters(&self, parameters: &[f64]) -> Self {
-        Self { parameters: parameters.to_vec(), ..self.clone() }
+        self.with_inputs(&TrajectoryInputs { parameters: parameters.to_vec(), ..self.inputs.clone() })
+    }
+
+    /// Sets the inputs of predictions beside the state: PDE parameters and controls, in the order of the training data.
+    #[must_use]
+    pub fn with_inputs(&self, inputs: &TrajectoryInputs) -> Self {
+        Self { inputs: inputs.clone(), ..self.clone() }
     }
 
     /// Returns the model for states on another grid, if its weights do not depend on the grid. Programs for the last few grids are cached.
@@ -163,7 +177,7 @@ impl Trained {
             start: vec![start; count],
             states,
             times: vec![times.to_vec(); count],
-            conditions: vec![self.parameters.clone(); count],
+            inputs: vec![self.inputs.clone(); count],
         };
         let found = self.predict_each(&request, &Watch::default())?;
         match found.diverged.first() {

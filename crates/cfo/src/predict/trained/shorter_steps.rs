@@ -149,7 +149,7 @@ impl Trained {
             steps.start.push(from);
             steps.states.push(state.to_vec());
             steps.times.push(vec![from + (to - from) / count]);
-            steps.conditions.push(request.conditions.get(trajectory).cloned().unwrap_or_default());
+            steps.inputs.push(request.inputs.get(trajectory).cloned().unwrap_or_default());
         }
     }
 }

@@ -76,8 +76,8 @@ impl Filled {
                 times.reverse();
             }
             let start = if backward { gap.parts } else { 0 };
-            let parameters = of.data.parameters_of(of.gaps.segment(gap.segment).trajectory, of.set);
-            Task { state: state(self.rows(gap), start, self.size), times, parameters }
+            let inputs = of.data.inputs_of(of.gaps.segment(gap.segment).trajectory, of.set);
+            Task { state: state(self.rows(gap), start, self.size), times, inputs }
         };
         self.gaps.iter().flat_map(|&gap| ways.iter().map(move |&backward| task(gap, backward))).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cfo_data::TrajectoryInputs;
 use cfo_engine::Memory;
 use cfo_numerics::ode::RK4;
 
@@ -24,8 +25,8 @@ pub(super) struct Task<'a> {
     pub state: &'a [f32],
     /// The times, increasing or decreasing; the solution has a state at each but the first.
     pub times: Vec<f64>,
-    /// PDE parameters of the trajectory, in the user's units.
-    pub parameters: &'a [f64],
+    /// Inputs of the trajectory, in the user's units.
+    pub inputs: &'a TrajectoryInputs,
 }
 
 /// Solves with weights of its own.
@@ -56,7 +57,7 @@ impl GapSolver<'_> {
             request.start.push(times[0]);
             request.states.push(model.decode(task.state));
             request.times.push(times.split_off(1));
-            request.conditions.push(task.parameters.to_vec());
+            request.inputs.push(task.inputs.clone());
         }
         let reached =
             rollout.predict_each(&mut self.memory, &request, Budget::OutputsPerStep(rows), &self.watch)?;

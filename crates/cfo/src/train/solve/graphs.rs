@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::model::{StepStart, append_step, scaled_error};
 use crate::objective::{Noise, Point, advanced};
-use crate::operator::Context;
 use crate::recipe::ThroughSolver;
+use crate::train::input_tables::InputTables;
 use crate::train::step::{COUNTER, drawn, learn, summed};
 use crate::train::training_data::TrainingData;
 
@@ -19,7 +19,7 @@ pub(super) const LENGTHS: &str = "solve.lengths";
 pub(super) const WANTED: &str = "solve.wanted";
 pub(super) const COTANGENT: &str = "solve.cotangent";
 pub(super) const KEEP: &str = "solve.keep";
-const CONDITIONS: &str = "solve.conditions";
+const PREFIX: &str = "solve";
 const TOLERANCE: &str = "solve.tolerance";
 const LOSS: &str = "solve.loss";
 
@@ -55,14 +55,11 @@ impl SolverGraphs<'_> {
         let batch = self.batch();
         let time = graph.input(TIME, [batch])?;
         let state = graph.input(STATE, self.model.batch_shape(batch))?;
-        let conditions = match self.model.setting.conditions {
-            0 => None,
-            count => Some(graph.input(CONDITIONS, [batch, count])?),
-        };
+        let context = self.data.inputs.kept_context(graph, self.model, time, PREFIX)?;
         let counter = graph.counter(COUNTER)?;
         let first = self.data.share.samples().start as u32;
         let noise = Noise::of_step(self.model.recipe.train.seed, counter, first);
-        Ok(Point { context: Context { time, conditions }, state, given: None, noise })
+        Ok(Point { context, state, given: None, noise })
     }
 
     /// Appends an accepted step: the point at its start and the state at its end.
@@ -81,7 +78,7 @@ impl SolverGraphs<'_> {
 
     /// Inserts the tensors that the programs share into memory.
     pub(super) fn insert(&self, memory: &mut Memory) -> Result<()> {
-        let (batch, conditions) = (self.batch(), self.model.setting.conditions);
+        let batch = self.batch();
         let (intervals, field) = (self.through.window, Shape::from(self.model.batch_shape(batch)));
         let mut tensors: Vec<(String, Shape)> = vec![
             (TIME.into(), [batch].into()),
@@ -93,9 +90,7 @@ impl SolverGraphs<'_> {
         ];
         let fields = [STATE, SLOPE, WANTED, COTANGENT].map(String::from).into_iter();
         tensors.extend(fields.chain((0..intervals).map(target)).map(|name| (name, field.clone())));
-        if conditions > 0 {
-            tensors.push((CONDITIONS.into(), [batch, conditions].into()));
-        }
+        tensors.extend(self.data.inputs.kept(batch, PREFIX));
         tensors.extend(self.parameters()?.into_iter().map(|(name, shape)| (gradient(&name), shape)));
         for (name, shape) in tensors {
             insert(memory, &name, shape)?;
@@ -115,7 +110,7 @@ impl SolverGraphs<'_> {
         for interval in 0..self.through.window {
             pairs.push((target(interval), batch.snapshot(&mut graph, interval + 1)?));
         }
-        pairs.extend(batch.context.conditions.map(|value| (CONDITIONS.to_owned(), value)));
+        pairs.extend(InputTables::rows_of(&batch.context, PREFIX));
         pairs.extend(batch.window.map(|window| (LENGTHS.to_owned(), window.lengths)));
         for (name, value) in pairs {
             let shape = graph.shape(value).clone();
