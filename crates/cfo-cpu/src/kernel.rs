@@ -7,7 +7,7 @@ use crate::conv::ConvGeometry;
 use crate::scalar::Real;
 use crate::{
     Io, attention, conv, expression, group_norm, layer_norm, layout, loss, matmul, optimizer, random, reduce,
-    resample, sample_path, wavelet,
+    sample_path, wavelet,
 };
 
 /// Real elements of scratch memory that an operation needs.
@@ -54,10 +54,6 @@ pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
         Op::LayerNormBackward(op) => layer_norm::run_backward::<T>(op, input(0), io),
         Op::Attention(op) => attention::run::<T>(op.heads, input(0), io),
         Op::AttentionBackward(op) => attention::run_backward::<T>(op.heads, input(0), io),
-        Op::Resample(op) => resample::run::<T>(op.mode, input(0), &entry.outputs[0].shape, io),
-        Op::ResampleBackward(op) => {
-            resample::run_backward::<T>(op.0.mode, input(0), &entry.outputs[0].shape, io);
-        }
         Op::WaveletTransform(op) => wavelet::run::<T>(op, input(0), io),
         Op::MeanSquaredError(_) => loss::mean_squared_error::<T>(io),
         Op::Random(op) => random::run::<T>(op, io),

@@ -20,7 +20,6 @@ mod matmul;
 mod optimizer;
 mod random;
 mod reduce;
-mod resample;
 mod room;
 mod sample_path;
 pub(crate) mod scalar;

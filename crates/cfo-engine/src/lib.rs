@@ -36,7 +36,7 @@ pub use initial::Initial;
 pub use memory::Memory;
 pub use ops::{
     Activation, AdamConfig, BatchDraw, Distribution, GroupNormInputs, Numbering, PadMode, PathData,
-    PathSample, PathTensors, ResampleMode, Schedule, Wavelet, WaveletFamily, WindowTimes, spectral_modes,
+    PathSample, PathTensors, Schedule, Wavelet, WaveletFamily, WindowTimes, spectral_modes,
 };
 pub use plan::Plan;
 pub use precision::Precision;

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cfo_device::Device;
 use cfo_engine::{
     Activation, AdamConfig, Data, Distribution, Element, Graph, GroupNormInputs, Initial, Memory, Node,
-    PadMode, PathData, PathTensors, Precision, Program, ResampleMode, Result, Wavelet, WaveletFamily,
-    spectral_modes,
+    PadMode, PathData, PathTensors, Precision, Program, Result, Wavelet, WaveletFamily, spectral_modes,
 };
 use cfo_numerics::{DrawBy, NoiseSchedule, Path};
 
@@ -60,7 +59,7 @@ const SIDE: usize = 8;
 const CHANNELS: usize = 32;
 
 /// Names of the operations that a fused training step can hold.
-const OPERATIONS: [&str; 28] = [
+const OPERATIONS: [&str; 26] = [
     "expression",
     "sum",
     "embed",
@@ -77,8 +76,6 @@ const OPERATIONS: [&str; 28] = [
     "layer_norm_backward",
     "attention",
     "attention_backward",
-    "resample",
-    "resample_backward",
     "wavelet",
     "mean_squared_error",
     "random",
@@ -95,7 +92,7 @@ fn weight<const N: usize>(g: &mut Graph, name: &str, shape: [usize; N]) -> Resul
     g.parameter(name, shape, Initial::Normal(0.1))
 }
 
-/// Convolutions of each kind, norms and resampling on a field.
+/// Convolutions of each kind, norms and wavelets on a field.
 fn field(g: &mut Graph, u: Node, time: Node) -> Result<Node> {
     let w = weight(g, "lift", [CHANNELS, 3, 3, 2])?;
     let mut x = g.conv(u, w, [1, 1], PadMode::Circular, [1, 1])?;
@@ -113,9 +110,7 @@ fn field(g: &mut Graph, u: Node, time: Node) -> Result<Node> {
     let small = g.conv(x, w, [2, 2], PadMode::Zero, [1, 1])?;
     let w = weight(g, "double", [CHANNELS, 4, 4, CHANNELS])?;
     let large = g.conv_transpose(small, w, [2, 2], PadMode::Circular, [1, 1])?;
-    let resampled = g.resample(small, ResampleMode::Bilinear, SIDE, SIDE)?;
-    let waves =
-        g.wavelet(resampled, Wavelet { family: WaveletFamily::Haar, levels: 1, periodic: [true; 2] })?;
+    let waves = g.wavelet(large, Wavelet { family: WaveletFamily::Haar, levels: 1, periodic: [true; 2] })?;
     let joined = g.concat(&[large, waves], 3)?;
     let half = g.slice(joined, 3, CHANNELS / 2, CHANNELS)?;
     let size = [spectral_modes(SIDE, [3, 3]), CHANNELS, 2 * CHANNELS];

@@ -63,7 +63,7 @@ pub mod graph {
     #[doc(inline)]
     pub use cfo_engine::{
         Activation, Element, EngineError, Formula, Graph, GroupNormInputs, Initial, IntoVar, Node, PadMode,
-        ResampleMode, Shape, Var, Wavelet, WaveletFamily, spectral_modes,
+        Shape, Var, Wavelet, WaveletFamily, spectral_modes,
     };
 }
 

@@ -8,6 +8,5 @@ pub(crate) mod loss;
 pub(crate) mod optimizer;
 pub(crate) mod random;
 pub(crate) mod reduce;
-pub(crate) mod resample;
 pub(crate) mod sample_path;
 pub(crate) mod wavelet;

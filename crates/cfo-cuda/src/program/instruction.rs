@@ -193,7 +193,7 @@ instructions! {
     changed:
         Sum, Concat, MatMul, Conv, GroupNorm, GroupNormBackward, LayerNorm, LayerNormBackward;
     same:
-        Tensor, Constant, Expression, Reshape, Embed, Pad, Fold, Attention, AttentionBackward, Resample, ResampleBackward,
+        Tensor, Constant, Expression, Reshape, Embed, Pad, Fold, Attention, AttentionBackward,
         WaveletTransform, MeanSquaredError, Random, SamplePath, Gather, AllReduce, GlobalNorm, Adam, Assign, Advance,
 }
 

@@ -41,7 +41,6 @@ files! {
     ConvRow: "common/async_copy" "common/mma" "convolution/conv_row";
     ConvRowNorm: "common/async_copy" "common/mma" "convolution/conv_row" "norm/conv_row_norm";
     ScaledF16: "convolution/scaled_f16";
-    Resample: "op/resample";
     Wavelet: "op/wavelet";
     GemmThin: "product/gemm_thin";
     GemmGeluSm90: "common/async_copy" "product/gemm_gelu_sm90";

@@ -9,8 +9,7 @@ use super::{Instruction, Lowering, OpIo, Scalar};
 use crate::convolution::{conv, scaled_f16};
 use crate::norm::{conv_row_norm, group_norm, layer_norm};
 use crate::op::{
-    all_reduce, attention, expression, layout, loss, optimizer, random, reduce, resample, sample_path,
-    wavelet,
+    all_reduce, attention, expression, layout, loss, optimizer, random, reduce, sample_path, wavelet,
 };
 use crate::product::matmul;
 
@@ -101,14 +100,12 @@ pub(crate) fn select(typed: &Typed, id: usize, advances: bool) -> Selected<'_> {
         | Instruction::LayerNormBackward(_)
         | Instruction::Attention(_)
         | Instruction::AttentionBackward(_)
-        | Instruction::Resample(_)
-        | Instruction::ResampleBackward(_)
         | Instruction::GroupNorm(_)
         | Instruction::GroupNormBackward(_) => select_of_fields(typed, id, &input, &entry.outputs[0].shape),
     }
 }
 
-/// Selects the algorithm of instructions on fields and tokens: convolutions, norms, attention, resampling.
+/// Selects the algorithm of instructions on fields and tokens: convolutions, norms, attention.
 fn select_of_fields<'a>(
     typed: &'a Typed,
     id: usize,
@@ -137,12 +134,6 @@ fn select_of_fields<'a>(
         Instruction::Attention(op) => Selected::plain(move |io, to| attention::lower(op.heads, x, io, to)),
         Instruction::AttentionBackward(op) => {
             attention::select_backward(op.heads, x, typed.scalars_of(id).inputs[0], target)
-        }
-        Instruction::Resample(op) => {
-            Selected::plain(move |io, to| resample::lower(op.mode, (x, output), false, io, to))
-        }
-        Instruction::ResampleBackward(op) => {
-            Selected::plain(move |io, to| resample::lower(op.0.mode, (output, x), true, io, to))
         }
         Instruction::GroupNorm(op) if op.of.is_some() => {
             Selected::plain(move |io, to| conv_row_norm::lower(op, code, id, io, to))

@@ -17,7 +17,7 @@ use crate::runtime::library::Library;
 use cfo_engine::backend::fuse;
 use cfo_engine::ops::{
     Activation, AdamConfig, Distribution, GroupNormInputs, Numbering, PadMode, PathData, PathTensors,
-    ResampleMode, Schedule, Wavelet, WaveletFamily,
+    Schedule, Wavelet, WaveletFamily,
 };
 use cfo_engine::{Element, Graph, Initial, Node, Plan, Precision, Result};
 
@@ -187,7 +187,7 @@ fn layouts() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, outputs))
 }
 
-/// Layers of fields and tokens with their gradients: convolutions, norms, attention, other grids.
+/// Layers of fields and tokens with their gradients: convolutions, norms, attention.
 fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     let mut graph = Graph::new();
     let g = &mut graph;
@@ -209,10 +209,6 @@ fn layers([batch, side, channels]: [usize; 3]) -> Result<(Graph, Vec<Node>)> {
     let w = g.parameter("up", [c, 4, 4, c], Initial::ONES)?;
     let halved = g.conv(x, w, [2, 2], PadMode::Zero, [1, 1])?;
     x = g.conv_transpose(halved, w, [2, 2], PadMode::Circular, [1, 1])?;
-    for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
-        let other = g.resample(x, mode, side + 3, side / 2)?;
-        x = g.resample(other, mode, side, side)?;
-    }
     for family in [WaveletFamily::Haar, WaveletFamily::Daubechies4] {
         let wavelet = Wavelet { family, levels: 2, periodic: [true, family == WaveletFamily::Haar] };
         let waves = g.wavelet(x, wavelet)?;

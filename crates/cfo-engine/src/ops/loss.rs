@@ -36,21 +36,4 @@ impl Graph {
     pub fn mean_squared_error(&mut self, prediction: Node, target: Node) -> Result<Node> {
         self.push_one(Op::MeanSquaredError(MeanSquaredError), &[prediction, target])
     }
-
-    /// Mean over the first axis of `|prediction - target| / |target|`, with norms over the other axes.
-    ///
-    /// # Errors
-    /// If the shapes differ.
-    pub fn relative_error(&mut self, prediction: Node, target: Node) -> Result<Node> {
-        let difference = self.subtract(prediction, target)?;
-        let axes: Vec<usize> = (1..self.shape(difference).rank()).collect();
-        let norm = |graph: &mut Self, x: Node| -> Result<Node> {
-            let square = graph.square(x)?;
-            let sum = graph.sum(square, &axes)?;
-            graph.sqrt(sum)
-        };
-        let (error, size) = (norm(self, difference)?, norm(self, target)?);
-        let ratio = self.divide(error, size)?;
-        self.mean_all(ratio)
-    }
 }

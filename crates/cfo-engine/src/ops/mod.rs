@@ -23,7 +23,6 @@ mod optimizer;
 mod pointwise;
 mod random;
 mod reduce;
-mod resample;
 mod sample_path;
 mod spectral;
 mod wavelet;
@@ -42,7 +41,6 @@ pub use optimizer::{Adam, Advance, Assign, GlobalNorm};
 pub use pointwise::{Binary, Pointwise, Unary};
 pub use random::Random;
 pub use reduce::Sum;
-pub use resample::{Resample, ResampleBackward};
 pub use sample_path::{Gather, SamplePath};
 pub use wavelet::WaveletTransform;
 
@@ -52,7 +50,6 @@ pub use group_norm::GroupNormInputs;
 pub use matmul::Activation;
 pub use optimizer::{AdamConfig, Schedule};
 pub use random::{Distribution, Numbering};
-pub use resample::ResampleMode;
 pub use sample_path::{BatchDraw, PathData, PathSample, PathTensors, WindowTimes};
 pub use spectral::spectral_modes;
 
@@ -198,7 +195,7 @@ operations! {
     GroupNorm: "group_norm", GroupNormBackward: "group_norm_backward",
     LayerNorm: "layer_norm", LayerNormBackward: "layer_norm_backward",
     Attention: "attention", AttentionBackward: "attention_backward",
-    Resample: "resample", ResampleBackward: "resample_backward", WaveletTransform: "wavelet",
+    WaveletTransform: "wavelet",
     MeanSquaredError: "mean_squared_error", Random: "random", SamplePath: "sample_path", Gather: "gather",
     AllReduce: "all_reduce", GlobalNorm: "global_norm", Adam: "adam", Assign: "assign", Advance: "advance",
 }

@@ -184,7 +184,7 @@ macro_rules! compared_tests {
 
 compared_tests!(
     gradients: pointwise_functions, arithmetic_broadcasts, reductions_and_layout, matrix_products, losses, group_norms,
-    layer_norms, attentions, spectral_products, resampling, wavelets
+    layer_norms, attentions, spectral_products, wavelets
 );
 compared_tests!(
     conv: convolutions_are_differentiated, transposed_convolutions_are_differentiated,

@@ -4,7 +4,7 @@
 use cfo_device::Device;
 use cfo_engine::{
     Activation, Data, Distribution, Element, Graph, GroupNormInputs, Memory, Node, PadMode, Precision,
-    Program, ResampleMode, Result, Shape, Wavelet, WaveletFamily,
+    Program, Result, Shape, Wavelet, WaveletFamily,
 };
 
 use crate::check::{Build, normals};
@@ -98,10 +98,7 @@ fn norms_and_attention() {
 }
 
 #[test]
-fn resampling_and_wavelets() {
-    for mode in [ResampleMode::Nearest, ResampleMode::Bilinear] {
-        same("resample", &[&[4, 20, 30, 3]], &|g, x| g.resample(x[0], mode, 33, 17));
-    }
+fn wavelets() {
     let wavelet = Wavelet { family: WaveletFamily::Daubechies4, levels: 3, periodic: [true, false] };
     same("wavelet", &[&[4, 16, 32, 3]], &|g, x| g.wavelet(x[0], wavelet));
 }
