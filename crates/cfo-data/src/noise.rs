@@ -164,11 +164,11 @@ impl NoiseEstimator {
         let [mut all, mut half] = [Evidence::new(self.unit), Evidence::new(self.unit)];
         for Series { times, counts, values } in &self.series {
             let (series, width) = self.column(values, times.len(), channel);
-            all.add_means(times, counts, &series, width);
+            all.add(times, counts, &series, width);
             let every_second: Vec<f64> = series.chunks(width.max(1)).step_by(2).flatten().copied().collect();
             let half_counts: Vec<u32> = counts.iter().step_by(2).copied().collect();
             let half_times: Vec<f64> = times.iter().step_by(2).copied().collect();
-            half.add_means(&half_times, &half_counts, &every_second, width);
+            half.add(&half_times, &half_counts, &every_second, width);
         }
         if let Some(relative) = known {
             let fit = all.fit_prior(relative * spread);
@@ -229,7 +229,7 @@ impl NoiseEstimator {
         for Series { times, counts, values } in &self.series {
             let (series, width) = self.column(values, times.len(), channel);
             let mut smooth = series.clone();
-            Smoother::of_means(times, counts, self.unit, ratio).smooth(&mut smooth, width);
+            Smoother::new(times, counts, self.unit, ratio).smooth(&mut smooth, width);
             let removed: Vec<f64> =
                 series.iter().zip(&smooth).map(|(value, smooth)| value - smooth).collect();
             for pair in removed.chunks_exact(2) {

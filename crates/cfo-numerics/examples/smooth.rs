@@ -21,10 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let grid = TimeGrid::new(times)?;
     let (times, unit) = (&*grid, grid.span() / grid.segments() as f64);
     let mut evidence = Evidence::new(unit);
-    evidence.add(times, &series, 1);
+    evidence.add(times, &[], &series, 1);
     let noise = evidence.fit();
     eprintln!("noise of deviation {:e}, ratio {:e}", noise.deviation, noise.ratio);
-    let smoother = Smoother::new(times, unit, noise.ratio);
+    let smoother = Smoother::new(times, &[], unit, noise.ratio);
     smoother.smooth(&mut series, 1);
     let path = Path { spline: Spline::Quintic, stencil: 5 };
     let weights: Vec<_> = times.iter().map(|&time| path.weights(times, time)).collect();

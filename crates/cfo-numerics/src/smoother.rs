@@ -33,7 +33,7 @@ use filter::{CurveState, Filter, STATES, dot, moved};
 /// let times: Vec<f64> = (0..9).map(f64::from).collect();
 /// let mut series: Vec<f64> = times.iter().map(|t| t * t).collect();
 /// series[4] += 0.5;
-/// Smoother::new(&times, 1.0, 0.01).smooth(&mut series, 1);
+/// Smoother::new(&times, &[], 1.0, 0.01).smooth(&mut series, 1);
 /// assert!((series[4] - 16.0).abs() < 0.2);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -53,12 +53,8 @@ impl Smoother {
     /// Creates a smoother for increasing times. `ratio` is the prior's intensity relative to the noise's variance, with
     /// times measured in `unit`. Fewer than four snapshots are not changed, and neither are any at an infinite ratio
     /// (no noise).
-    pub fn new(times: &[f64], unit: f64, ratio: f64) -> Self {
-        Self::of_means(times, &[], unit, ratio)
-    }
-
-    /// Creates a smoother for values that are means of `counts` measurements each (empty: one each).
-    pub fn of_means(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
+    /// Values are means of `counts` measurements each (empty: one each).
+    pub fn new(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
         let snapshots = times.len();
         let used = ratio.is_finite() && snapshots > STATES;
         let filter = used.then(|| Filter::new(times, &variances(snapshots, counts), unit, ratio));
@@ -78,16 +74,8 @@ impl Smoother {
         series.iter_mut().zip(&noise).for_each(|(value, noise)| *value -= noise);
     }
 
-    /// The posterior standard deviation of a weighted sum of the smoothed snapshots `first..`, in units of the noise's.
-    /// The weight 1 gives that of a snapshot, the weights of a stencil that of a velocity.
-    ///
-    /// # Panics
-    /// If there are weights for snapshots that do not exist.
-    pub fn deviation(&self, first: usize, weights: &[f64]) -> f64 {
-        self.deviations(&[(first, weights)])[0]
-    }
-
-    /// The [`deviation`](Self::deviation) of many sums at the cost of one pass over the grid.
+    /// The posterior standard deviations of weighted sums of the smoothed snapshots `first..`, in units of the noise's,
+    /// by one pass over the grid. The weight 1 gives that of a snapshot, the weights of a stencil that of a velocity.
     ///
     /// # Panics
     /// If there are weights for snapshots that do not exist.

@@ -59,15 +59,16 @@ pub enum TimeGridError {
 impl TimeGridError {
     /// Advice on the error, in one line.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Empty => Some("remove trajectories without snapshots".into()),
-            Self::NotFinite { .. } => Some("remove the snapshots without a finite time".into()),
+        let hint = match self {
+            Self::Empty => "remove trajectories without snapshots",
+            Self::NotFinite { .. } => "remove the snapshots without a finite time",
             Self::NotIncreasing { value, previous, .. } if value == previous => {
-                Some("remove one of the two snapshots with the same time".into())
+                "remove one of the two snapshots with the same time"
             }
-            Self::NotIncreasing { .. } => Some("sort the snapshots of each trajectory by time".into()),
-            Self::TooWide { .. } => Some("measure time in larger units".into()),
-        }
+            Self::NotIncreasing { .. } => "sort the snapshots of each trajectory by time",
+            Self::TooWide { .. } => "measure time in larger units",
+        };
+        Some(hint.into())
     }
 }
 
@@ -158,21 +159,6 @@ impl TimeGrid {
         self.last() - self.first()
     }
 
-    /// Shortest and longest segment; infinity and 0 if there are no segments.
-    pub fn lengths(&self) -> (f64, f64) {
-        self.times
-            .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .fold((f64::INFINITY, 0.0), |(low, high), h| (f64::min(low, h), f64::max(high, h)))
-    }
-
-    /// Whether all segments have the same length, up to `tolerance` relative to the mean length.
-    pub fn is_uniform(&self, tolerance: f64) -> bool {
-        let mean = self.span() / self.segments().max(1) as f64;
-        let (low, high) = self.lengths();
-        high - mean <= tolerance * mean && mean - low <= tolerance * mean
-    }
-
     /// The segment of a time, in O(log n); `None` if there is only one knot. A knot belongs to the segment at its
     /// right, the last knot to the last segment. A time outside the grid gets the nearer end segment and a `tau`
     /// outside `[0, 1]`.
@@ -233,16 +219,13 @@ mod tests {
         assert_eq!(grid.locate(-3.0), Some(Segment { index: 0, tau: -2.0, length: 1.0 }));
         assert_eq!(grid.locate(7.5), Some(Segment { index: 2, tau: 2.0, length: 3.5 }));
         assert!(grid.locate(f64::NAN).unwrap().tau.is_nan());
-        assert_eq!((grid.lengths(), grid.span()), ((0.5, 3.5), 5.0));
-        assert!(!grid.is_uniform(0.1));
-        assert!(TimeGrid::new((0..101).map(|i| i as f64 * 0.05).collect()).unwrap().is_uniform(1e-12));
+        assert_eq!(grid.span(), 5.0);
     }
 
     #[test]
     fn one_time_is_a_grid_without_segments() {
         let grid = TimeGrid::new(vec![2.5]).unwrap();
         assert_eq!((grid.len(), grid.segments(), grid.span(), grid.locate(2.5)), (1, 0, 0.0, None));
-        assert!(grid.is_uniform(0.0));
     }
 
     #[test]

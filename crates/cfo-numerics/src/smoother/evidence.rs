@@ -49,19 +49,12 @@ impl Evidence {
         Self { unit, grids: Vec::new() }
     }
 
-    /// Adds `width` interleaved series, `[times, width]`. Fewer than four snapshots contain no information.
+    /// Adds `width` interleaved series, `[times, width]`, whose values are means of `counts` measurements each (empty:
+    /// one each). Fewer than four snapshots contain no information.
     ///
     /// # Panics
     /// If `series` does not have times times `width` values.
-    pub fn add(&mut self, times: &[f64], series: &[f64], width: usize) {
-        self.add_means(times, &[], series, width);
-    }
-
-    /// Adds series whose values are means of `counts` measurements each (empty: one each).
-    ///
-    /// # Panics
-    /// If `series` does not have times times `width` values.
-    pub fn add_means(&mut self, times: &[f64], counts: &[u32], series: &[f64], width: usize) {
+    pub fn add(&mut self, times: &[f64], counts: &[u32], series: &[f64], width: usize) {
         assert_eq!(series.len(), times.len() * width, "a series has a value for each time");
         if times.len() > STATES && width > 0 {
             let variances = variances(times.len(), counts);

@@ -71,7 +71,7 @@ proptest! {
         let variances: Vec<f64> = counts[..n].iter().map(|&count| 1.0 / f64::from(count)).collect();
         let data = noise(n, seed);
         let mut smooth = data.clone();
-        let smoother = Smoother::of_means(&times, &counts, 1.0, ratio);
+        let smoother = Smoother::new(&times, &counts, 1.0, ratio);
         smoother.smooth(&mut smooth, 1);
         let taken = removed(&times, &variances, ratio, &data);
         for i in 0..n {
@@ -79,7 +79,7 @@ proptest! {
             prop_assert!((data[i] - taken[i] - smooth[i]).abs() < 1e-7, "{} {}", data[i] - taken[i], smooth[i]);
             let unit: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j))).collect();
             let variance = variances[i] * (1.0 - removed(&times, &variances, ratio, &unit)[i]);
-            prop_assert!((smoother.deviation(i, &[1.0]).powi(2) - variance).abs() < 1e-7);
+            prop_assert!((smoother.deviations(&[(i, &[1.0])])[0].powi(2) - variance).abs() < 1e-7);
         }
         // The velocity at a knot by a stencil: the full posterior covariance between its weights.
         let weights = Path { spline: crate::Spline::Cubic, stencil: 3 }.weights(&times, times[n / 2]);
@@ -89,7 +89,7 @@ proptest! {
         let off = removed(&times, &variances, ratio, &weighted);
         let variance: f64 = padded.iter().zip(weighted.iter().zip(&off)).map(|(w, (own, off))| w * (own - off)).sum();
         let size: f64 = padded.iter().map(|w| w * w).sum();
-        let deviation = smoother.deviation(weights.first, weights.velocity());
+        let deviation = smoother.deviations(&[(weights.first, weights.velocity())])[0];
         prop_assert!((deviation.powi(2) - variance).abs() < 1e-7 * size);
     }
 
@@ -105,8 +105,8 @@ proptest! {
         let mut forward = noise(times.len(), seed);
         let mut backward: Vec<f64> = forward.iter().rev().copied().collect();
         let ratio = 10f64.powf(exponent);
-        Smoother::new(&times, 1.0, ratio).smooth(&mut forward, 1);
-        Smoother::new(&back, 1.0, ratio).smooth(&mut backward, 1);
+        Smoother::new(&times, &[], 1.0, ratio).smooth(&mut forward, 1);
+        Smoother::new(&back, &[], 1.0, ratio).smooth(&mut backward, 1);
         for (forward, backward) in forward.iter().zip(backward.iter().rev()) {
             // The condition number of the factored matrix is below 1e9.
             prop_assert!((forward - backward).abs() < 1e-6, "{forward} {backward}");
@@ -125,9 +125,9 @@ proptest! {
         let stretched: Vec<f64> = times.iter().map(|time| time * unit + 5.0).collect();
         let mut one = noise(times.len(), seed);
         let (mut two, mut three) = (one.clone(), one.clone());
-        Smoother::new(&times, 1.0, 0.3).smooth(&mut one, 1);
-        Smoother::new(&stretched, unit, 0.3).smooth(&mut two, 1);
-        Smoother::new(&stretched, 1.0, 0.3 / unit.powi(5)).smooth(&mut three, 1);
+        Smoother::new(&times, &[], 1.0, 0.3).smooth(&mut one, 1);
+        Smoother::new(&stretched, &[], unit, 0.3).smooth(&mut two, 1);
+        Smoother::new(&stretched, &[], 1.0, 0.3 / unit.powi(5)).smooth(&mut three, 1);
         for ((one, two), three) in one.iter().zip(&two).zip(&three) {
             prop_assert!((one - two).abs() < 1e-7 && (one - three).abs() < 1e-7, "{one} {two} {three}");
         }
@@ -140,13 +140,13 @@ fn without_noise_the_data_stay() {
     let data = noise(6, 1);
     let change = |ratio: f64| -> f64 {
         let mut smooth = data.clone();
-        Smoother::new(&times, 1.0, ratio).smooth(&mut smooth, 1);
+        Smoother::new(&times, &[], 1.0, ratio).smooth(&mut smooth, 1);
         smooth.iter().zip(&data).map(|(smooth, data)| (smooth - data).abs()).fold(0.0, f64::max)
     };
     assert_eq!(change(f64::INFINITY), 0.0);
     // The removed noise falls with the ratio.
     assert!(change(1e10) > 0.0 && (change(1e8) / change(1e10) / 100.0 - 1.0).abs() < 0.01);
-    assert_eq!(Smoother::new(&times, 1.0, f64::INFINITY).deviation(2, &[1.0]), 0.0);
+    assert_eq!(Smoother::new(&times, &[], 1.0, f64::INFINITY).deviations(&[(2, &[1.0])])[0], 0.0);
 }
 
 #[test]
@@ -154,22 +154,22 @@ fn a_parabola_and_a_short_series_stay() {
     let times = times_of(&[0.3, 1.0, 0.2, 0.7, 1.1, 0.4, 0.01, 2.0]);
     let parabola: Vec<f64> = times.iter().map(|t| 3.0 - 2.0 * t + 0.7 * t * t).collect();
     let mut smooth = parabola.clone();
-    Smoother::new(&times, 1.0, 1e-6).smooth(&mut smooth, 1);
+    Smoother::new(&times, &[], 1.0, 1e-6).smooth(&mut smooth, 1);
     assert!(smooth.iter().zip(&parabola).all(|(smooth, data)| (smooth - data).abs() < 1e-9), "{smooth:?}");
     for count in 1..=3 {
         let mut short = noise(count, 3);
         let before = short.clone();
-        let smoother = Smoother::new(&times[..count], 1.0, 1.0);
+        let smoother = Smoother::new(&times[..count], &[], 1.0, 1.0);
         smoother.smooth(&mut short, 1);
         assert_eq!(short, before);
-        assert_eq!(smoother.deviation(0, &[1.0]), 1.0);
+        assert_eq!(smoother.deviations(&[(0, &[1.0])])[0], 1.0);
     }
 }
 
 #[test]
 fn series_side_by_side_are_smoothed_alike() {
     let times = times_of(&[0.3, 1.0, 0.2, 0.7, 1.1, 0.4, 0.6]);
-    let smoother = Smoother::new(&times, 1.0, 0.1);
+    let smoother = Smoother::new(&times, &[], 1.0, 0.1);
     let columns: Vec<Vec<f64>> = (0..5).map(|seed| noise(7, seed)).collect();
     let mut together: Vec<f64> = (0..7).flat_map(|i| columns.iter().map(move |column| column[i])).collect();
     smoother.smooth(&mut together, 5);
@@ -201,7 +201,7 @@ proptest! {
     fn any_grid_is_smoothed(times in any_grid(), exponent in -9.0..9.0_f64, seed in 0..u64::MAX) {
         let (data, ratio) = (noise(times.len(), seed), 10f64.powf(exponent));
         let unit = (times[times.len() - 1] - times[0]) / (times.len() - 1) as f64;
-        let smoother = Smoother::new(&times, unit, ratio);
+        let smoother = Smoother::new(&times, &[], unit, ratio);
         let mut smooth = data.clone();
         smoother.smooth(&mut smooth, 1);
         // At ends and gaps the curve exceeds the data by at most a few times their size.
@@ -209,7 +209,7 @@ proptest! {
         let sums: Vec<(usize, &[f64])> = (0..times.len()).map(|i| (i, &[1.0][..])).collect();
         prop_assert!(smoother.deviations(&sums).iter().all(|deviation| (0.0..1e3).contains(deviation)));
         let mut evidence = Evidence::new(unit);
-        evidence.add(&times, &data, 1);
+        evidence.add(&times, &[], &data, 1);
         let fit = evidence.fit();
         prop_assert!(fit.deviation.is_finite() && fit.deviation < 1e3, "{fit:?}");
     }
@@ -227,13 +227,13 @@ proptest! {
         let data = noise(times.len() + 1, seed);
         let (mut pair, mut both) = (times.clone(), data.clone());
         pair.insert(at + 1, (times[at] + 10f64.powf(gap)).max(times[at].next_up()));
-        Smoother::new(&pair, 1.0, ratio).smooth(&mut both, 1);
+        Smoother::new(&pair, &[], 1.0, ratio).smooth(&mut both, 1);
         let mut one = data.clone();
         one[at] = 0.5 * (data[at] + data[at + 1]);
         one.remove(at + 1);
         let mut counts = vec![1; times.len()];
         counts[at] = 2;
-        Smoother::of_means(&times, &counts, 1.0, ratio).smooth(&mut one, 1);
+        Smoother::new(&times, &counts, 1.0, ratio).smooth(&mut one, 1);
         both.remove(at + 1);
         for (both, one) in both.iter().zip(&one) {
             // The curve changes by the gap times its slope, which is some units per unit of time.
@@ -247,7 +247,7 @@ fn times_that_nearly_coincide_are_no_trouble() {
     for gap in [1e-6, 1e-12, 1e-100] {
         let times = [0.0, gap, 1.0, 2.0, 2.5, 3.0, 4.0];
         let mut smooth = noise(7, 9);
-        Smoother::new(&times, 1.0, 0.1).smooth(&mut smooth, 1);
+        Smoother::new(&times, &[], 1.0, 0.1).smooth(&mut smooth, 1);
         assert!(smooth.iter().all(|value| value.is_finite()), "{gap}: {smooth:?}");
         // Two measurements of the same value: one curve passes between them.
         assert!((smooth[0] - smooth[1]).abs() < 1e-4, "{gap}: {smooth:?}");
@@ -259,7 +259,7 @@ fn times_that_nearly_coincide_are_no_trouble() {
 fn deviations_are_honest() {
     let times: Vec<f64> = (0..30).map(|i| f64::from(i) + 0.3 * (f64::from(i) * 2.1).sin()).collect();
     let (ratio, draws) = (0.02, 400);
-    let smoother = Smoother::new(&times, 1.0, ratio);
+    let smoother = Smoother::new(&times, &[], 1.0, ratio);
     let mut squares = vec![0.0; times.len()];
     for draw in 0..draws {
         let mut random = Philox::new(7, draw);
@@ -271,7 +271,7 @@ fn deviations_are_honest() {
     for i in [0, 1, 7, 15, 28, 29] {
         let seen = (squares[i] / draws as f64).sqrt();
         // The standard error of a deviation of 400 draws is 1/sqrt(800), 3.5 %; the bound is four times that.
-        assert!((seen / smoother.deviation(i, &[1.0]) - 1.0).abs() < 0.14, "{i}: {seen}");
+        assert!((seen / smoother.deviations(&[(i, &[1.0])])[0] - 1.0).abs() < 0.14, "{i}: {seen}");
     }
 }
 
@@ -301,7 +301,7 @@ fn noise_of_curves_from_the_prior_is_found() {
             let mut random = Philox::new(5, draw);
             let truth = wiener(&times, ratio * deviation * deviation, &mut random);
             let seen: Vec<f64> = truth.iter().map(|truth| truth + deviation * random.normal()).collect();
-            evidence.add(&times, &seen, 1);
+            evidence.add(&times, &[], &seen, 1);
         }
         let fit = evidence.fit();
         // 2400 values determine a deviation to about 2 %, and the ratio's exponent to some tenths.
@@ -319,12 +319,12 @@ fn smooth_curves_have_no_noise() {
         let times: Vec<f64> =
             (0..80).map(|i| 0.1 * (f64::from(i) + 0.3 * f64::from(i * 3 + phase).sin())).collect();
         let series: Vec<f64> = times.iter().map(|t| (t + f64::from(phase)).sin()).collect();
-        evidence.add(&times, &series, 1);
+        evidence.add(&times, &[], &series, 1);
     }
     assert_eq!(evidence.fit(), NoiseFit::NONE);
     assert_eq!(evidence.fit_prior(0.0), NoiseFit::NONE);
     assert_eq!(Evidence::new(1.0).fit(), NoiseFit::NONE);
     let mut constant = Evidence::new(1.0);
-    constant.add(&[0.0, 1.0, 2.0, 3.0, 4.0], &[2.0; 5], 1);
+    constant.add(&[0.0, 1.0, 2.0, 3.0, 4.0], &[], &[2.0; 5], 1);
     assert_eq!(constant.fit(), NoiseFit::NONE);
 }

@@ -73,7 +73,7 @@ impl Denoiser {
         let points = size / channels.max(1);
         for (channel, removed) in self.channels.iter().enumerate() {
             let Some(removed) = removed else { continue };
-            let smoother = Smoother::of_means(times, counts, self.unit, removed.ratio);
+            let smoother = Smoother::new(times, counts, self.unit, removed.ratio);
             let seen = &*values;
             let blocks: Vec<Vec<f64>> = (0..points.div_ceil(BLOCK))
                 .into_par_iter()
@@ -115,8 +115,7 @@ impl Denoiser {
             for pair in offsets.windows(2) {
                 let rows = pair[0] as usize..pair[1] as usize;
                 let merged = merged.get(rows.clone()).unwrap_or_default();
-                let smoother =
-                    Smoother::of_means(&times[rows.clone()], merged, self.unit / span, removed.ratio);
+                let smoother = Smoother::new(&times[rows.clone()], merged, self.unit / span, removed.ratio);
                 variances.extend(velocity_variances(path, &times[rows], &smoother));
             }
             let mut sorted = variances.clone();
@@ -183,7 +182,7 @@ mod tests {
             let at = |frame: usize| (frame * points + point) * channels + channel;
             let mut series: Vec<f64> = (0..frames).map(|frame| f64::from(values[at(frame)])).collect();
             if let Some(removed) = denoiser.channels[channel] {
-                Smoother::new(&times, 1.0, removed.ratio).smooth(&mut series, 1);
+                Smoother::new(&times, &[], 1.0, removed.ratio).smooth(&mut series, 1);
             }
             assert!((0..frames).all(|frame| smooth[at(frame)] == series[frame] as f32), "{point} {channel}");
         }
