@@ -13,7 +13,7 @@ impl Graph {
     /// If `loss` is not a scalar, or an operation on the way has no derivative.
     pub fn gradients(&mut self, loss: Node, with_respect_to: &[Node]) -> Result<Vec<Node>> {
         if self.shape(loss).len() != 1 {
-            return Err(EngineError::LossNotScalar { found: self.shape(loss).clone() });
+            return Err(EngineError::LossNotScalar(self.shape(loss).clone()));
         }
         let one = self.constant(self.shape(loss).clone(), vec![1.0])?;
         let gradients = self.vector_jacobian(&[(loss, one)], with_respect_to)?;

@@ -49,17 +49,11 @@ pub enum EngineError {
         problem: String,
     },
     /// A gradient was requested of a value that is not a scalar.
-    #[error("a gradient needs a scalar loss, but the loss has shape {found}")]
-    LossNotScalar {
-        /// The value's shape.
-        found: Shape,
-    },
+    #[error("a gradient needs a scalar loss, but the loss has shape {0}")]
+    LossNotScalar(Shape),
     /// An operation on the way from the loss to a parameter has no derivative.
-    #[error("`{operation}` has no derivative, but the gradient goes through it")]
-    NotDifferentiable {
-        /// The operation.
-        operation: &'static str,
-    },
+    #[error("`{0}` has no derivative, but the gradient goes through it")]
+    NotDifferentiable(&'static str),
     /// A name was used for two different tensors.
     #[error("tensor `{name}` is {found} in memory, but the graph needs {needed}")]
     TensorMismatch {
@@ -71,11 +65,8 @@ pub enum EngineError {
         needed: String,
     },
     /// A tensor that a program reads is not in memory.
-    #[error("tensor `{name}` is not in memory")]
-    TensorMissing {
-        /// Name of the tensor.
-        name: String,
-    },
+    #[error("tensor `{0}` is not in memory")]
+    TensorMissing(String),
     /// Data have the wrong length or type for a tensor.
     #[error("`{name}` takes {needed}, but {found} were given")]
     DataMismatch {
@@ -144,22 +135,17 @@ impl EngineError {
 
     /// Advice on the error, where there is any.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::LossNotScalar { .. } => {
-                Some("reduce the loss with `mean` or `sum` over all axes first".into())
+        let hint = match self {
+            Self::LossNotScalar(_) => "reduce the loss with `mean` or `sum` over all axes first",
+            Self::OutOfMemory { .. } => "use a smaller batch, or end other programs that use the memory",
+            Self::TensorMissing(_) => {
+                "initialise the parameters, or insert the tensor before the program runs"
             }
-            Self::OutOfMemory { .. } => {
-                Some("use a smaller batch, or end other programs that use the memory".into())
-            }
-            Self::TensorMissing { .. } => {
-                Some("initialise the parameters, or insert the tensor before the program runs".into())
-            }
-            Self::OtherMemory => {
-                Some("use the memory that it was compiled for, or compile it for this memory".into())
-            }
-            Self::DeviceUnavailable { .. } => Some("the CPU is always available".into()),
-            _ => None,
-        }
+            Self::OtherMemory => "use the memory that it was compiled for, or compile it for this memory",
+            Self::DeviceUnavailable { .. } => "the CPU is always available",
+            _ => return None,
+        };
+        Some(hint.into())
     }
 }
 

@@ -368,7 +368,7 @@ impl Memory {
     }
 
     fn find(&self, name: &str) -> Result<usize> {
-        self.names.get(name).copied().ok_or_else(|| EngineError::TensorMissing { name: name.into() })
+        self.names.get(name).copied().ok_or_else(|| EngineError::TensorMissing(name.into()))
     }
 
     fn check_type(&self, index: usize, needed: &Type) -> Result<()> {

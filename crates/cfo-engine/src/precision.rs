@@ -19,14 +19,12 @@ pub enum Precision {
     Bf16,
 }
 
+const NAMES: [(&str, Precision); 4] =
+    [("f32", Precision::F32), ("f64", Precision::F64), ("tf32", Precision::Tf32), ("bf16", Precision::Bf16)];
+
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-        })
+        NAMES.iter().filter(|(_, precision)| precision == self).try_for_each(|(name, _)| f.write_str(name))
     }
 }
 
@@ -34,15 +32,9 @@ impl FromStr for Precision {
     type Err = EngineError;
 
     fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "f32" => Ok(Self::F32),
-            "f64" => Ok(Self::F64),
-            "tf32" => Ok(Self::Tf32),
-            "bf16" => Ok(Self::Bf16),
-            _ => Err(EngineError::bad_attribute(
-                "precision",
-                format!("unknown precision `{name}`; known are `f32`, `f64`, `tf32`, `bf16`"),
-            )),
-        }
+        NAMES.iter().find(|(known, _)| *known == name).map(|&(_, precision)| precision).ok_or_else(|| {
+            let problem = format!("unknown precision `{name}`; known are `f32`, `f64`, `tf32`, `bf16`");
+            EngineError::bad_attribute("precision", problem)
+        })
     }
 }

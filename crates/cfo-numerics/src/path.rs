@@ -70,7 +70,7 @@ impl FromStr for Spline {
 
     /// `linear`, `cubic`, `quintic` or `hermite-N` with an odd degree N.
     fn from_str(name: &str) -> Result<Self, PathError> {
-        let unknown = || PathError::UnknownSpline { name: name.to_owned() };
+        let unknown = || PathError::UnknownSpline(name.to_owned());
         match name {
             "linear" => Ok(Self::Linear),
             "cubic" => Ok(Self::Cubic),
@@ -92,12 +92,9 @@ impl FromStr for Spline {
 pub enum PathError {
     /// A name of no spline.
     #[error(
-        "unknown spline `{name}`; known are `linear`, `cubic`, `quintic` and `hermite-N` with odd N up to 17"
+        "unknown spline `{0}`; known are `linear`, `cubic`, `quintic` and `hermite-N` with odd N up to 17"
     )]
-    UnknownSpline {
-        /// The name.
-        name: String,
-    },
+    UnknownSpline(String),
     /// A stencil with too few points for the derivatives that the spline matches.
     #[error("a {spline} spline needs stencils of {needed} points or more; found {found}")]
     StencilTooNarrow {
@@ -109,17 +106,11 @@ pub enum PathError {
         found: usize,
     },
     /// A stencil wider than supported.
-    #[error("stencils have at most {} points; found {found}", Path::MAX_STENCIL)]
-    StencilTooWide {
-        /// Points of the stencil.
-        found: usize,
-    },
+    #[error("stencils have at most {most} points; found {0}", most = Path::MAX_STENCIL)]
+    StencilTooWide(usize),
     /// A smoothness greater than supported.
-    #[error("splines match at most {MAX_SMOOTHNESS} derivatives; found {found}")]
-    TooSmooth {
-        /// Derivatives requested.
-        found: usize,
-    },
+    #[error("splines match at most {MAX_SMOOTHNESS} derivatives; found {0}")]
+    TooSmooth(usize),
 }
 
 impl PathError {
@@ -127,9 +118,9 @@ impl PathError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::StencilTooNarrow { needed, .. } => Some(format!("use stencils of {needed} points or more")),
-            Self::StencilTooWide { .. } => Some("3 points are the paper's choice".into()),
-            Self::TooSmooth { .. } => Some("`quintic` is the paper's choice".into()),
-            Self::UnknownSpline { .. } => None,
+            Self::StencilTooWide(_) => Some("3 points are the paper's choice".into()),
+            Self::TooSmooth(_) => Some("`quintic` is the paper's choice".into()),
+            Self::UnknownSpline(_) => None,
         }
     }
 }
@@ -194,10 +185,10 @@ impl Path {
     pub fn new(spline: Spline, stencil: usize) -> Result<Self, PathError> {
         let smoothness = spline.smoothness();
         if smoothness > MAX_SMOOTHNESS {
-            return Err(PathError::TooSmooth { found: smoothness });
+            return Err(PathError::TooSmooth(smoothness));
         }
         if stencil > Self::MAX_STENCIL {
-            return Err(PathError::StencilTooWide { found: stencil });
+            return Err(PathError::StencilTooWide(stencil));
         }
         if smoothness > 0 && stencil <= smoothness {
             return Err(PathError::StencilTooNarrow { spline, needed: smoothness + 1, found: stencil });

@@ -38,7 +38,7 @@ impl Operation for AllReduce {
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         match (self.shards, at.cotangents) {
             (None, [Some(cotangent)]) => Ok(vec![Some(at.graph.all_reduce(*cotangent)?)]),
-            _ => Err(EngineError::NotDifferentiable { operation: "all_reduce" }),
+            _ => Err(EngineError::NotDifferentiable("all_reduce")),
         }
     }
 

@@ -33,7 +33,7 @@ impl Operation for Attention {
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         if at.cotangents[1].is_some() {
-            return Err(EngineError::NotDifferentiable { operation: "attention log_sum_exp" });
+            return Err(EngineError::NotDifferentiable("attention log_sum_exp"));
         }
         let inputs = [at.inputs[0], at.outputs[0], at.outputs[1], at.cotangent()];
         let backward = AttentionBackward { heads: self.heads };

@@ -57,7 +57,7 @@ impl Operation for GroupNorm {
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         if at.cotangents[1..].iter().any(Option::is_some) {
-            return Err(EngineError::NotDifferentiable { operation: "group_norm statistics" });
+            return Err(EngineError::NotDifferentiable("group_norm statistics"));
         }
         let mut inputs = vec![at.inputs[0], at.inputs[1], at.inputs[2], at.outputs[1], at.outputs[2]];
         if self.offset {

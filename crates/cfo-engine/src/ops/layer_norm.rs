@@ -39,7 +39,7 @@ impl Operation for LayerNorm {
 
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         if at.cotangents[1..].iter().any(Option::is_some) {
-            return Err(EngineError::NotDifferentiable { operation: "layer_norm statistics" });
+            return Err(EngineError::NotDifferentiable("layer_norm statistics"));
         }
         let scale = self.modulated.then(|| at.inputs[2]);
         let inputs: Vec<Node> = [at.inputs[0]]

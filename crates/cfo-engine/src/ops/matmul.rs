@@ -126,7 +126,7 @@ impl Operation for MatMul {
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
         let (a, b) = (at.inputs[0], at.inputs[1]);
         if at.cotangents.get(1).is_some_and(Option::is_some) {
-            return Err(EngineError::NotDifferentiable { operation: "matmul input of the activation" });
+            return Err(EngineError::NotDifferentiable("matmul input of the activation"));
         }
         let slope_at = if self.activation.needs_input() { at.outputs[1] } else { at.outputs[0] };
         let mut dy = at.cotangent();

@@ -60,7 +60,7 @@ pub trait Operation {
 
     /// Appends the cotangents of the inputs; `None` for an input without one.
     fn derivative(&self, at: &mut Derivative<'_>) -> Result<Vec<Option<Node>>> {
-        Err(EngineError::NotDifferentiable { operation: at.operation })
+        Err(EngineError::NotDifferentiable(at.operation))
     }
 
     /// Attributes to show in a dump, as ` key=value ...`.

@@ -209,7 +209,7 @@ impl Unary {
             Self::Gelu => g.unary(Self::GeluSlope, x)?,
             Self::Step | Self::Sign => return g.scale(dy, 0.0),
             Self::SiluSlope | Self::GeluSlope => {
-                return Err(EngineError::NotDifferentiable { operation: self.name() });
+                return Err(EngineError::NotDifferentiable(self.name()));
             }
         };
         g.multiply(dy, slope)

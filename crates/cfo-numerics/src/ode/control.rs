@@ -93,7 +93,7 @@ impl Controller {
             .flatten()
             .find(|step| step.is_nan() || *step <= 0.0)
         {
-            Some(step) => Err(OdeError::InvalidStep { step }),
+            Some(step) => Err(OdeError::InvalidStep(step)),
             None => Ok(()),
         }
     }
@@ -228,8 +228,8 @@ mod tests {
         for step in [0.0, -1.0, f64::NAN] {
             let first = Controller { first_step: Some(step), ..Controller::default() };
             let longest = Controller { max_step: step, ..Controller::default() };
-            assert!(matches!(first.check(), Err(OdeError::InvalidStep { .. })));
-            assert!(matches!(longest.check(), Err(OdeError::InvalidStep { .. })));
+            assert!(matches!(first.check(), Err(OdeError::InvalidStep(_))));
+            assert!(matches!(longest.check(), Err(OdeError::InvalidStep(_))));
         }
         assert!(Controller::new(1e-3, 0.0).check().is_ok());
     }

@@ -103,7 +103,7 @@ pub fn drive<A: AdvanceState>(
     let mut drive = Drive { state, time: t0, times: output_times, done: 0, counts: DriveCounts::default() };
     drive.deliver_reached()?;
     match steps {
-        Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep { step })?,
+        Steps::Fixed { step } if step.is_nan() || step <= 0.0 => Err(OdeError::InvalidStep(step))?,
         Steps::PerInterval(0) | Steps::Total(0) => Err(OdeError::NoSteps)?,
         // With a small tolerance, so that the rounding of the division does not add an eleventh step to ten.
         Steps::Fixed { step } => {
@@ -195,7 +195,7 @@ impl<A: AdvanceState> Drive<'_, A> {
     fn adaptive(&mut self, end: f64, controller: &Controller, tableau: &Tableau) -> Result<(), A::Error> {
         controller.check()?;
         if !tableau.estimates_error() {
-            Err(OdeError::NoErrorEstimate { method: tableau.name })?;
+            Err(OdeError::NoErrorEstimate(tableau.name))?;
         }
         if self.done == self.times.len() {
             return Ok(());
@@ -247,7 +247,7 @@ impl<A: AdvanceState> Drive<'_, A> {
 
 fn check_times(t0: f64, times: &[f64]) -> Result<(), OdeError> {
     if !t0.is_finite() {
-        return Err(OdeError::InitialTime { time: t0 });
+        return Err(OdeError::InitialTime(t0));
     }
     let direction = times.last().map_or(0.0, |end| (end - t0).signum());
     let mut previous = t0;

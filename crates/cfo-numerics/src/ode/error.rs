@@ -4,11 +4,8 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OdeError {
     /// The initial time is NaN or infinite.
-    #[error("initial time is `{time}`; it must be finite")]
-    InitialTime {
-        /// The initial time.
-        time: f64,
-    },
+    #[error("initial time is `{0}`; it must be finite")]
+    InitialTime(f64),
     /// The initial state contains NaN or infinity.
     #[error("entry {index} of the initial state is `{value}`; it must be finite")]
     InitialState {
@@ -32,11 +29,8 @@ pub enum OdeError {
         start: f64,
     },
     /// A fixed step that is zero, negative or not a number.
-    #[error("step size is `{step}`; it must be positive")]
-    InvalidStep {
-        /// The step.
-        step: f64,
-    },
+    #[error("step size is `{0}`; it must be positive")]
+    InvalidStep(f64),
     /// A step count of zero.
     #[error("found 0 steps; at least 1 is needed")]
     NoSteps,
@@ -49,11 +43,8 @@ pub enum OdeError {
         atol: f64,
     },
     /// Adaptive steps with a method that has no error estimate.
-    #[error("`{method}` does not estimate its error, so it cannot choose its steps")]
-    NoErrorEstimate {
-        /// Name of the method.
-        method: &'static str,
-    },
+    #[error("`{0}` does not estimate its error, so it cannot choose its steps")]
+    NoErrorEstimate(&'static str),
     /// The state is no longer finite.
     #[error("the state is no longer finite; reached t = {time}")]
     Diverged {
@@ -84,11 +75,11 @@ impl OdeError {
     /// Advice on the error, in one line.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::InitialTime { .. } | Self::InitialState { .. } => return None,
+            Self::InitialTime(_) | Self::InitialState { .. } => return None,
             Self::OutputTimes { .. } => "integrate to earlier and to later times in two calls",
-            Self::InvalidStep { .. } | Self::NoSteps => return None,
+            Self::InvalidStep(_) | Self::NoSteps => return None,
             Self::InvalidTolerance { .. } => "1e-4 relative and 1e-6 absolute are a good start",
-            Self::NoErrorEstimate { .. } => "use `tsit5` or `dopri5`, or give a fixed step",
+            Self::NoErrorEstimate(_) => "use `tsit5` or `dopri5`, or give a fixed step",
             Self::Diverged { .. } => "take smaller steps; if that does not help, the field itself diverges",
             Self::StepTooSmall { .. } => {
                 "the field may be stiff or diverge there; loosen the tolerances or end earlier"

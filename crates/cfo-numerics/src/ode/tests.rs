@@ -227,7 +227,7 @@ fn bad_input_is_refused() {
     let steps = Steps::PerInterval(1);
     let run =
         |t0, u0: &[f64], times: &[f64], steps| integrate(&DECAY, &TSIT5, t0, u0, times, steps).unwrap_err();
-    assert!(matches!(run(f64::NAN, &[1.0], &[1.0], steps), OdeError::InitialTime { .. }));
+    assert!(matches!(run(f64::NAN, &[1.0], &[1.0], steps), OdeError::InitialTime(_)));
     assert!(matches!(run(0.0, &[f64::NAN], &[1.0], steps), OdeError::InitialState { index: 0, .. }));
     assert!(matches!(run(0.0, &[1.0], &[1.0, f64::NAN], steps), OdeError::OutputTimes { index: 1, .. }));
     assert!(matches!(run(0.0, &[1.0], &[1.0, f64::INFINITY], steps), OdeError::OutputTimes { index: 1, .. }));
@@ -239,13 +239,13 @@ fn bad_input_is_refused() {
     );
     assert!(turned.hint().unwrap().contains("two calls"));
     for step in [0.0, -1.0, f64::NAN] {
-        assert!(matches!(run(0.0, &[1.0], &[1.0], Steps::Fixed { step }), OdeError::InvalidStep { .. }));
+        assert!(matches!(run(0.0, &[1.0], &[1.0], Steps::Fixed { step }), OdeError::InvalidStep(_)));
     }
     assert_eq!(run(0.0, &[1.0], &[1.0], Steps::PerInterval(0)), OdeError::NoSteps);
     assert_eq!(run(0.0, &[1.0], &[1.0], Steps::Total(0)), OdeError::NoSteps);
     assert!(matches!(run(0.0, &[1.0], &[1.0], adaptive(0.0)), OdeError::InvalidTolerance { .. }));
     let fixed_only = integrate(&DECAY, &RK4, 0.0, &[1.0], &[1.0], adaptive(1e-3)).unwrap_err();
-    assert_eq!(fixed_only, OdeError::NoErrorEstimate { method: "rk4" });
+    assert_eq!(fixed_only, OdeError::NoErrorEstimate("rk4"));
     assert!(fixed_only.hint().unwrap().contains("tsit5"));
 }
 

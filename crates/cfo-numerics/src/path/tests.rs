@@ -50,9 +50,9 @@ fn unsuitable_stencils_are_refused() {
     assert_eq!(narrow.to_string(), "a quintic spline needs stencils of 3 points or more; found 2");
     assert_eq!(narrow.hint().unwrap(), "use stencils of 3 points or more");
     assert!(Path::new(Spline::Cubic, 0).is_err() && Path::new(Spline::Linear, 0).is_ok());
-    assert_eq!(Path::new(Spline::Linear, 10), Err(PathError::StencilTooWide { found: 10 }));
+    assert_eq!(Path::new(Spline::Linear, 10), Err(PathError::StencilTooWide(10)));
     let smooth = Spline::Hermite { smoothness: 9 };
-    assert_eq!(Path::new(smooth, 9), Err(PathError::TooSmooth { found: 9 }));
+    assert_eq!(Path::new(smooth, 9), Err(PathError::TooSmooth(9)));
 }
 
 #[test]
