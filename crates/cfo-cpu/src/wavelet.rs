@@ -5,7 +5,8 @@ use super::scalar::Real;
 use super::simd::vectorized;
 use super::thread_team::chunk_pairs;
 use cfo_engine::Shape;
-use cfo_engine::ops::{Wavelet, WaveletTransform};
+use cfo_engine::ops::WaveletTransform;
+use cfo_numerics::WaveletPass;
 
 /// Real elements of scratch memory: a copy of the field.
 pub(super) fn scratch(shape: &Shape) -> usize {
@@ -13,54 +14,33 @@ pub(super) fn scratch(shape: &Shape) -> usize {
 }
 
 pub(super) fn run<T: Real>(op: &WaveletTransform, shape: &Shape, io: &Io<'_>) {
-    let [h, w, c] = [shape.axes()[1], shape.axes()[2], shape.axes()[3]];
-    let (sample, Wavelet { levels, periodic, .. }) = ((h * w * c).max(1), op.wavelet);
+    let field = [1, 2, 3].map(|axis| shape.axes()[axis]);
+    let sample = field.iter().product::<usize>().max(1);
     let x = io.input::<T>(0);
     chunk_pairs((io.output::<T>(0), sample), (io.scratch::<T>(), sample), |i, y, scratch| {
         y.copy_from_slice(&x[i * sample..][..sample]);
-        for step in 0..levels {
-            let level = if op.inverse { levels - 1 - step } else { step };
-            let side = |length: usize| if length == 1 { 1 } else { length >> level };
-            let (rows, columns) = (side(h), side(w));
-            // The distance of neighbours along an axis and its length, and both for the other axis.
-            let along_width =
-                Lines { step: c, length: columns, across: w * c, count: rows, periodic: periodic[1] };
-            let along_height =
-                Lines { step: w * c, length: rows, across: c, count: columns, periodic: periodic[0] };
-            for lines in if op.inverse { [along_height, along_width] } else { [along_width, along_height] } {
-                if lines.length > 1 {
-                    transform(op, lines, c, y, scratch);
-                }
-            }
+        for pass in op.wavelet.passes(field, op.inverse) {
+            transform(op, pass, field[2], y, scratch);
         }
     });
 }
 
-/// Lines of points; each point is a run of channels.
-#[derive(Clone, Copy)]
-struct Lines {
-    step: usize,
-    length: usize,
-    across: usize,
-    count: usize,
-    periodic: bool,
-}
-
 /// One level along one axis: averages to the first half of each line, details to the second; or the inverse.
-fn transform<T: Real>(op: &WaveletTransform, lines: Lines, c: usize, y: &mut [T], scratch: &mut [T]) {
-    for line in 0..lines.count {
-        let at = |point: usize| line * lines.across + point * lines.step;
-        for point in 0..lines.length {
+fn transform<T: Real>(op: &WaveletTransform, pass: WaveletPass, c: usize, y: &mut [T], scratch: &mut [T]) {
+    let WaveletPass { lines: (count, across), points: (length, step), periodic, .. } = pass;
+    for line in 0..count {
+        let at = |point: usize| line * across + point * step;
+        for point in 0..length {
             scratch[at(point)..][..c].fill(T::ZERO);
         }
-        for (coefficient, point, weight) in op.wavelet.family.terms(lines.length, lines.periodic) {
+        for (coefficient, point, weight) in op.wavelet.family.terms(length, periodic) {
             let (from, to) = if op.inverse { (coefficient, point) } else { (point, coefficient) };
             add_scaled(&y[at(from)..][..c], T::of(weight), &mut scratch[at(to)..][..c]);
         }
     }
-    for line in 0..lines.count {
-        for point in 0..lines.length {
-            let at = line * lines.across + point * lines.step;
+    for line in 0..count {
+        for point in 0..length {
+            let at = line * across + point * step;
             y[at..at + c].copy_from_slice(&scratch[at..at + c]);
         }
     }

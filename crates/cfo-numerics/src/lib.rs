@@ -53,4 +53,4 @@ pub use philox::{Philox, philox4x32};
 pub use signal::{Interpolation, Ramp, Signal};
 pub use smoother::{Evidence, NoiseFit, Smoother};
 pub use time_grid::{Segment, TimeGrid, TimeGridError};
-pub use wavelet::{Wavelet, WaveletFamily};
+pub use wavelet::{Wavelet, WaveletFamily, WaveletPass};

@@ -91,10 +91,7 @@ impl Wavelet {
     /// # Panics
     /// If a side cannot be halved once per level, or the number of values does not match the shape.
     pub fn forward(self, field: [usize; 3], values: &mut [f32]) {
-        self.check(field, values);
-        for level in 0..self.levels {
-            self.level(field, level, values, false);
-        }
+        self.transform(field, values, false);
     }
 
     /// The inverse of [`Wavelet::forward`], which is also its transpose.
@@ -102,55 +99,58 @@ impl Wavelet {
     /// # Panics
     /// If [`Wavelet::forward`] does.
     pub fn inverse(self, field: [usize; 3], values: &mut [f32]) {
-        self.check(field, values);
-        for level in (0..self.levels).rev() {
-            self.level(field, level, values, true);
-        }
+        self.transform(field, values, true);
     }
 
-    fn check(self, [height, width, channels]: [usize; 3], values: &[f32]) {
+    fn transform(self, field: [usize; 3], values: &mut [f32], inverse: bool) {
+        let [height, width, channels] = field;
         assert_eq!(values.len(), height * width * channels, "values of a field");
         assert!(self.divides(height) && self.divides(width), "{height} x {width} in {} levels", self.levels);
+        self.passes(field, inverse).for_each(|pass| pass.transform(self.family, channels, values, inverse));
     }
 
-    /// One level along both axes.
-    fn level(self, [height, width, channels]: [usize; 3], level: usize, values: &mut [f32], inverse: bool) {
-        let side = |length: usize| if length == 1 { 1 } else { length >> level };
-        let (rows, columns) = (side(height), side(width));
-        let along_width = Lines { step: channels, length: columns, across: width * channels, count: rows };
-        let along_height = Lines { step: width * channels, length: rows, across: channels, count: columns };
-        let [first, second] = [(along_width, self.periodic[1]), (along_height, self.periodic[0])];
-        for (lines, periodic) in if inverse { [second, first] } else { [first, second] } {
-            if lines.length > 1 {
-                lines.transform(self.family, periodic, channels, values, inverse);
-            }
-        }
-    }
-}
-
-/// Lines of points; each point is a run of channels.
-#[derive(Clone, Copy)]
-struct Lines {
-    step: usize,
-    length: usize,
-    across: usize,
-    count: usize,
-}
-
-impl Lines {
-    fn transform(
+    /// The passes of a transform of a field `[height, width, channels]` in order: each one level along one axis.
+    pub fn passes(
         self,
-        family: WaveletFamily,
-        periodic: bool,
-        channels: usize,
-        values: &mut [f32],
+        [height, width, channels]: [usize; 3],
         inverse: bool,
-    ) {
-        let terms: Vec<(usize, usize, f64)> = family.terms(self.length, periodic).collect();
-        let mut sums = vec![0.0; self.length];
-        for line in 0..self.count {
+    ) -> impl Iterator<Item = WaveletPass> {
+        let pass = move |step: usize, second: bool| {
+            let level = if inverse { self.levels - 1 - step } else { step };
+            let [rows, columns] = [height, width].map(|side| if side == 1 { 1 } else { side >> level });
+            let along_width = inverse == second;
+            let (row, column) = ((rows, width * channels), (columns, channels));
+            let (lines, points) = if along_width { (row, column) } else { (column, row) };
+            let periodic = self.periodic[usize::from(along_width)];
+            WaveletPass { corner: [rows, columns], along_width, lines, points, periodic }
+        };
+        let both = move |step| [pass(step, false), pass(step, true)];
+        (0..self.levels).flat_map(both).filter(|pass| pass.points.0 > 1)
+    }
+}
+
+/// One level of a transform along one axis: lines of points, each of which is a run of channels.
+#[derive(Clone, Copy, Debug)]
+pub struct WaveletPass {
+    /// Rows and columns that are transformed, from the origin on.
+    pub corner: [usize; 2],
+    /// Whether lines are rows.
+    pub along_width: bool,
+    /// Number of lines, and their distance.
+    pub lines: (usize, usize),
+    /// Number of points of a line, and their distance.
+    pub points: (usize, usize),
+    /// Whether lines continue periodically.
+    pub periodic: bool,
+}
+
+impl WaveletPass {
+    fn transform(self, family: WaveletFamily, channels: usize, values: &mut [f32], inverse: bool) {
+        let terms: Vec<(usize, usize, f64)> = family.terms(self.points.0, self.periodic).collect();
+        let mut sums = vec![0.0; self.points.0];
+        for line in 0..self.lines.0 {
             for channel in 0..channels {
-                let at = |point: usize| line * self.across + point * self.step + channel;
+                let at = |point: usize| line * self.lines.1 + point * self.points.1 + channel;
                 sums.fill(0.0);
                 for &(coefficient, point, weight) in &terms {
                     let (from, to) = if inverse { (coefficient, point) } else { (point, coefficient) };

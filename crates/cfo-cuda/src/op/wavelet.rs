@@ -3,6 +3,7 @@
 use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, blocks, vector};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Wavelet, WaveletTransform};
+use cfo_numerics::WaveletPass;
 
 /// Selects the transform, with scratch memory for a copy of the field.
 pub(crate) fn select<'a>(op: &'a WaveletTransform, shape: &'a Shape) -> Selected<'a> {
@@ -15,33 +16,31 @@ fn lower(op: &WaveletTransform, shape: &Shape, io: &OpIo, to: &mut Lowering) {
     let half = x.scalar == Scalar::Bf16 || y.scalar == Scalar::Bf16;
     let width = vector(half, [c]);
     let count = y.count / width;
-    let Wavelet { family, levels, periodic } = op.wavelet;
+    let Wavelet { family, periodic, .. } = op.wavelet;
     let taps = family.taps();
     // The taps, then the truncated filters of the ends of a line.
     let ends = family.ends().unwrap_or_default();
     let numbers = taps.iter().chain(ends.iter().flatten());
     let table = to.table(numbers.flat_map(|&tap| (tap as f32).to_le_bytes()).collect());
-    // (rows, columns, along the width?) of each pass; if there are none, one pass that copies everything.
-    let mut passes = Vec::new();
-    for step in 0..levels {
-        let level = if op.inverse { levels - 1 - step } else { step };
-        let side = |length: usize| if length == 1 { 1 } else { length >> level };
-        let (rows, columns) = (side(h), side(w));
-        let both = if op.inverse { [false, true] } else { [true, false] };
-        passes.extend(
-            both.into_iter()
-                .filter(|&along| if along { columns > 1 } else { rows > 1 })
-                .map(|along| (rows, columns, along)),
-        );
-    }
+    // If there are no passes, one copies everything.
+    let copy = WaveletPass {
+        corner: [0; 2],
+        along_width: true,
+        lines: (0, 0),
+        points: (0, 0),
+        periodic: periodic[1],
+    };
+    let mut passes: Vec<WaveletPass> = op.wavelet.passes([h, w, c], op.inverse).collect();
     if passes.is_empty() {
-        passes.push((0, 0, true));
+        passes.push(copy);
     }
     let mut from = (x.address, x.scalar);
-    for (i, &(rows, columns, along)) in passes.iter().enumerate() {
+    for (i, &WaveletPass { corner: [rows, columns], along_width: along, periodic, .. }) in
+        passes.iter().enumerate()
+    {
         let into = if (passes.len() - i) % 2 == 1 { y.address } else { io.scratch };
         let (source, target) = (from.1.name(), y.scalar.name());
-        let ends = family.ends().is_some() && !periodic[usize::from(along)];
+        let ends = family.ends().is_some() && !periodic;
         let body = format!(
             "wavelet<{source}, {target}, {width}, {h}u, {w}u, {c}u, {rows}u, {columns}u, {along}, {}, {ends}, {}, {count}ull>(x, y, taps);",
             op.inverse,
