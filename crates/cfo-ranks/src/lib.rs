@@ -29,4 +29,4 @@ pub use messenger::{RankSum, Summing, waited};
 pub use numbers::Numbers;
 pub use ranks::{Identity, Ranks};
 pub use tree::{Shards, add_in_tree};
-pub use world::{join, require_joined, world};
+pub use world::{host_name, join, require_joined, world};

@@ -33,7 +33,7 @@ pub fn join(version: &str, report: fn(&str)) -> Result<Option<&'static Ranks>> {
     let Some(launcher) = launcher(named.as_deref()) else { return Ok(None) };
     let (answer, answered) = channel();
     let (orders, received) = channel();
-    let own = Identity { version: version.into(), host: host() };
+    let own = Identity { version: version.into(), host: host_name().unwrap_or_else(|| "unknown".into()) };
     let start = move || serve(launcher, named, own, report, (orders, received), &answer);
     let spawned = std::thread::Builder::new().name("ranks".into()).spawn(start);
     spawned.expect("the system gives a thread");
@@ -142,11 +142,9 @@ fn limit() -> Duration {
     Duration::from_secs(seconds.filter(|&seconds| seconds > 0).unwrap_or(LIMIT))
 }
 
-/// The machine's name, if the system tells it.
-fn host() -> String {
+/// Returns the machine's name, if the system tells it.
+pub fn host_name() -> Option<String> {
     let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let told = told.or_else(|| std::env::var("HOSTNAME").ok());
-    told.map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "unknown".into())
+    told.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
 }

@@ -4,6 +4,7 @@ use std::fs::TryLockError;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use cfo_ranks::host_name;
 use fs_err as fs;
 
 use super::Run;
@@ -79,7 +80,8 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) => {
             let _ = file.set_len(0);
-            let _ = writeln!(file, "process {} on {}", std::process::id(), host());
+            let host = host_name().unwrap_or_else(|| "an unknown host".into());
+            let _ = writeln!(file, "process {} on {host}", std::process::id());
             Ok(file)
         }
     }
@@ -96,14 +98,6 @@ fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
 }
 
 /// Returns the name of the machine, if it is known.
-fn host() -> String {
-    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let told = told.or_else(|| std::env::var("HOSTNAME").ok());
-    told.map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "an unknown host".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
