@@ -183,6 +183,14 @@ impl CudaContext {
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
+    /// Calls `destroy` with the context current, if it can be made current.
+    pub(crate) fn release(&self, destroy: impl FnOnce()) {
+        if self.enter().is_ok() {
+            let _quiet = quiet();
+            destroy();
+        }
+    }
+
     /// The libraries' handles, for one thread at a time.
     pub(crate) fn handles(&self) -> MutexGuard<'_, Handles> {
         self.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -356,13 +364,12 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.address != 0 && self.context.enter().is_ok() {
-            let _quiet = quiet();
+        if self.address != 0 {
             // SAFETY: the memory is owned; work on the stream that may still use it is waited for.
-            unsafe {
+            self.context.release(|| unsafe {
                 let _ = sys::cuStreamSynchronize(self.context.stream);
                 let _ = sys::cuMemFree_v2(self.address);
-            }
+            });
         }
     }
 }

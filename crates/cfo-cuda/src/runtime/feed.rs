@@ -63,11 +63,10 @@ impl PageMemory for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = quiet();
-            // SAFETY: the memory is owned; a page in transfer is waited for before it is dropped.
-            let _ = unsafe { sys::cuMemFreeHost(self.pointer.cast()) };
-        }
+        // SAFETY: the memory is owned; a page in transfer is waited for before it is dropped.
+        self.context.release(|| unsafe {
+            let _ = sys::cuMemFreeHost(self.pointer.cast());
+        });
     }
 }
 

@@ -9,16 +9,25 @@ use cudarc::driver::sys;
 use crate::runtime::driver::{CudaContext, check, quiet};
 use cfo_engine::Result;
 
+/// Declares types of handles that any thread may use with the context current, one at a time where they are changed.
+macro_rules! shared {
+    ($($handle:ty),*) => {
+        $(
+            // SAFETY: the driver allows it; `&mut` ensures that graphs are replayed by one thread at a time.
+            unsafe impl Send for $handle {}
+            // SAFETY: as above.
+            unsafe impl Sync for $handle {}
+        )*
+    };
+}
+
+shared!(Module, KernelFunction, Stream, Replay);
+
 /// Compiled kernels, loaded.
 pub(crate) struct Module {
     module: sys::CUmodule,
     context: Arc<CudaContext>,
 }
-
-// SAFETY: module handles may be used from any thread with the context current.
-unsafe impl Send for Module {}
-// SAFETY: as above.
-unsafe impl Sync for Module {}
 
 impl Module {
     pub(crate) fn load(context: &Arc<CudaContext>, image: &[u8]) -> Result<Self> {
@@ -59,25 +68,17 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = quiet();
-            // SAFETY: the module's kernels are no longer launched: their owner is dropped with it.
-            unsafe {
-                let _ = sys::cuStreamSynchronize(self.context.stream);
-                let _ = sys::cuModuleUnload(self.module);
-            }
-        }
+        // SAFETY: the module's kernels are no longer launched: their owner is dropped with it.
+        self.context.release(|| unsafe {
+            let _ = sys::cuStreamSynchronize(self.context.stream);
+            let _ = sys::cuModuleUnload(self.module);
+        });
     }
 }
 
 /// A kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelFunction(sys::CUfunction);
-
-// SAFETY: function handles may be used from any thread with the context current.
-unsafe impl Send for KernelFunction {}
-// SAFETY: as above.
-unsafe impl Sync for KernelFunction {}
 
 impl KernelFunction {
     /// Enqueues a launch. Each argument is a word, of which the kernel reads the bytes of its parameter.
@@ -117,11 +118,6 @@ pub(crate) struct Stream {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: as for the context's own stream.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
-
 impl Stream {
     pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         context.enter()?;
@@ -139,11 +135,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = quiet();
-            // SAFETY: the stream is owned and nothing runs on it outside of captures.
-            let _ = unsafe { sys::cuStreamDestroy_v2(self.stream) };
-        }
+        // SAFETY: the stream is owned and nothing runs on it outside of captures.
+        self.context.release(|| unsafe {
+            let _ = sys::cuStreamDestroy_v2(self.stream);
+        });
     }
 }
 
@@ -196,11 +191,6 @@ pub(crate) struct Replay {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: graph handles may be used from any thread, one at a time, which `&mut` of the executor ensures.
-unsafe impl Send for Replay {}
-// SAFETY: as above.
-unsafe impl Sync for Replay {}
-
 impl Replay {
     /// Captures the work that `work` enqueues instead of running it.
     pub(crate) fn capture(context: &Arc<CudaContext>, work: impl FnOnce() -> Result<()>) -> Result<Self> {
@@ -232,14 +222,11 @@ impl Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = quiet();
-            // SAFETY: replays still running are waited for.
-            unsafe {
-                let _ = sys::cuStreamSynchronize(self.context.stream);
-                let _ = sys::cuGraphExecDestroy(self.executable);
-                let _ = sys::cuGraphDestroy(self.graph);
-            }
-        }
+        // SAFETY: replays still running are waited for.
+        self.context.release(|| unsafe {
+            let _ = sys::cuStreamSynchronize(self.context.stream);
+            let _ = sys::cuGraphExecDestroy(self.executable);
+            let _ = sys::cuGraphDestroy(self.graph);
+        });
     }
 }
