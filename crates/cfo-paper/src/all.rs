@@ -138,12 +138,7 @@ fn of_target(arguments: &Reproduce, target: Experiment, out: &Path) -> Reproduce
         json: false,
         ..arguments.clone()
     };
-    if matches!(
-        target,
-        Experiment::SplineOrder | Experiment::Reverse | Experiment::Runtime | Experiment::Figures
-    ) {
-        own.seeds = None;
-    }
+    own.seeds = own.seeds.filter(|_| target.has_seeds());
     own
 }
 

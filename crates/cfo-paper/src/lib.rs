@@ -83,10 +83,7 @@ fn carry_out(arguments: &Reproduce) -> Result<bool> {
     if matches!(arguments.target, Experiment::SplineOrder | Experiment::Quickstart) {
         refuse_training_options(arguments)?;
     }
-    if matches!(
-        arguments.target,
-        Experiment::SplineOrder | Experiment::Reverse | Experiment::Runtime | Experiment::Figures
-    ) {
+    if !arguments.target.has_seeds() {
         refuse(arguments, [("--seeds", arguments.seeds.is_some_and(|seeds| seeds > 1))])?;
     }
     match arguments.target {

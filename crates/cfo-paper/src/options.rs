@@ -111,6 +111,13 @@ pub enum Experiment {
     All,
 }
 
+impl Experiment {
+    /// Whether its networks can be trained with several seeds.
+    pub(crate) fn has_seeds(self) -> bool {
+        !matches!(self, Self::SplineOrder | Self::Reverse | Self::Runtime | Self::Figures)
+    }
+}
+
 /// The recipes to train with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Editions {

@@ -13,6 +13,7 @@ use crate::all::ExperimentEnding;
 use crate::exhibits::Exhibit;
 use crate::findings::MARK;
 use crate::options::{ChoiceName, Experiment};
+use cfo_view::page::escaped;
 use cfo_view::text::duration;
 
 /// The parts of an experiment's report.
@@ -177,7 +178,7 @@ pub(crate) fn html(markdown: &str, folder: &Path) -> Result<String> {
             body +=
                 &format!("<figure><img alt=\"{caption}\" src=\"data:image/png;base64,{data}\"></figure>\n");
         } else if first.starts_with("    ") {
-            let lines: Vec<String> = block.iter().map(|line| escape(line.trim_start())).collect();
+            let lines: Vec<String> = block.iter().map(|line| escaped(line.trim_start())).collect();
             body += &format!("<pre>{}</pre>\n", lines.join("\n"));
         } else if first.starts_with("- ") {
             let items =
@@ -234,13 +235,9 @@ fn table(lines: &[&str]) -> String {
 
 /// Text with code between backticks.
 fn inline(text: &str) -> String {
-    let parts = escape(text);
+    let parts = escaped(text);
     let parts = parts.split('`').enumerate();
     parts.map(|(i, part)| if i % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() }).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The anchor of a heading, for links.

@@ -228,19 +228,11 @@ fn verdict(rows: &[MethodRow]) -> String {
 }
 
 fn figures(curves: Vec<Curve>, losses: Vec<Curve>) -> Vec<(String, Figure)> {
-    let over_time = Figure {
-        title: "Rollout error on the Lorenz system".into(),
-        x: Axis::linear("time"),
-        y: Axis::logarithmic("relative L2 error"),
-        series: curves,
-        size: (640, 400),
+    let figure = |title: &str, x: &str, y: &str, series| {
+        let (x, y) = (Axis::linear(x), Axis::logarithmic(y));
+        Figure { title: title.into(), x, y, series, size: (640, 400) }
     };
-    let loss = Figure {
-        title: "Training loss (each method's own)".into(),
-        x: Axis::linear("step"),
-        y: Axis::logarithmic("mean squared error"),
-        series: losses,
-        size: (640, 400),
-    };
+    let over_time = figure("Rollout error on the Lorenz system", "time", "relative L2 error", curves);
+    let loss = figure("Training loss (each method's own)", "step", "mean squared error", losses);
     vec![("error-over-time".into(), over_time), ("training-loss".into(), loss)]
 }

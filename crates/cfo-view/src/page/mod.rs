@@ -55,7 +55,7 @@ pub fn render(document: &PageDocument) -> serde_json::Result<String> {
 }
 
 /// Text inside HTML.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
