@@ -92,7 +92,7 @@ impl Storage for HostTensor {
     }
 
     fn copy_from(&mut self, from: &dyn Storage) -> Result<()> {
-        let from = from.as_any().downcast_ref::<Self>().expect("a memory's tensors are of one device");
+        let from = (from as &dyn Any).downcast_ref::<Self>().expect("a memory's tensors are of one device");
         self.0.as_mut_slice::<u8>().copy_from_slice(from.0.as_slice());
         Ok(())
     }
@@ -104,19 +104,11 @@ impl Storage for HostTensor {
     fn host_f32(&mut self) -> Option<&mut [f32]> {
         Some(self.0.as_mut_slice())
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// The elements of a tensor, which are on the host because the memory is the CPU's.
 pub(crate) fn host(storage: &mut dyn Storage) -> &mut Buffer {
-    let tensor = storage.as_any_mut().downcast_mut::<HostTensor>();
+    let tensor = (storage as &mut dyn Any).downcast_mut::<HostTensor>();
     &mut tensor.expect("programs of the CPU are compiled for its memory only").0
 }
 

@@ -105,23 +105,15 @@ impl Storage for Tensor {
     }
 
     fn copy_from(&mut self, from: &dyn Storage) -> Result<()> {
-        let from = from.as_any().downcast_ref::<Self>().expect("a memory's tensors are of one device");
+        let from = (from as &dyn Any).downcast_ref::<Self>().expect("a memory's tensors are of one device");
         self.0.copy_from(&from.0)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
 /// The device memory of a graph's named tensor.
 pub(crate) fn device_tensor(memory: &Memory, name: &str, value_type: &Type) -> Result<Arc<Allocation>> {
     let storage = memory.storage(memory.bind(name, value_type)?);
-    let tensor = storage.as_any().downcast_ref::<Tensor>();
+    let tensor = (storage as &dyn Any).downcast_ref::<Tensor>();
     Ok(Arc::clone(&tensor.expect("programs of a GPU are compiled for its memory only").0))
 }
 

@@ -90,7 +90,7 @@ pub struct Compiled {
 }
 
 /// The memory of one tensor on its device.
-pub trait Storage: fmt::Debug + Send + Sync {
+pub trait Storage: Any + fmt::Debug + Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
 
@@ -129,12 +129,6 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn host_f32(&mut self) -> Option<&mut [f32]> {
         None
     }
-
-    /// This value as its concrete type.
-    fn as_any(&self) -> &dyn Any;
-
-    /// This value as its concrete type, mutable.
-    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 /// A compiled program. The caller has checked that the memory is the one for which it was compiled.
@@ -168,15 +162,9 @@ pub trait Executable: fmt::Debug + Send + Sync {
 }
 
 /// Host memory for one batch.
-pub trait PageMemory: fmt::Debug + Send {
+pub trait PageMemory: Any + fmt::Debug + Send {
     /// The numbers of the batch.
     fn values(&mut self) -> &mut [f32];
-
-    /// This value as its concrete type, by reference.
-    fn as_any(&self) -> &dyn Any;
-
-    /// This value as its concrete type.
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// Transfers pages to one tensor.
@@ -220,14 +208,6 @@ pub struct PlainPage(pub Vec<f32>);
 impl PageMemory for PlainPage {
     fn values(&mut self) -> &mut [f32] {
         &mut self.0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

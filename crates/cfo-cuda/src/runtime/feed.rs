@@ -51,14 +51,6 @@ impl PageMemory for Pinned {
         // SAFETY: the memory has this number of initialised numbers, and is borrowed like this value.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.count) }
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 impl Drop for Pinned {
@@ -138,15 +130,13 @@ impl FeedDevice for CudaFeed {
         memory: &mut Memory,
         mut page: Box<dyn PageMemory>,
     ) -> Result<Option<Box<dyn PageMemory>>> {
-        if !page.as_any().is::<Pinned>() {
+        if !(&*page as &dyn Any).is::<Pinned>() {
             // A page of another device's feed.
             memory.write(&self.name, Data::F32(page.values()))?;
             return Ok(Some(page));
         }
-        match page.into_any().downcast::<Pinned>() {
-            Ok(pinned) => Ok(self.send_pinned(*pinned)?.map(|free| Box::new(free) as Box<dyn PageMemory>)),
-            Err(_) => unreachable!("looked at above"),
-        }
+        let pinned = (page as Box<dyn Any>).downcast::<Pinned>().expect("looked at above");
+        Ok(self.send_pinned(*pinned)?.map(|free| Box::new(free) as Box<dyn PageMemory>))
     }
 }
 
