@@ -8,6 +8,13 @@ fn any_half(io: &OpIo) -> bool {
     io.inputs.iter().chain(&io.outputs).any(|value| value.scalar == Scalar::Bf16)
 }
 
+/// Appends a launch whose body is run for each `at` below `total`.
+fn launch(total: usize, parameters: Parameters, body: &str, to: &mut Lowering) {
+    let index = "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;";
+    let body = format!("{index}\nif (at >= {total}ull) return;\n{body}");
+    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
+}
+
 pub(crate) fn embed(op: &Embed, input: &Shape, io: &OpIo, to: &mut Lowering) {
     let inner: usize = input.axes()[op.axis + 1..].iter().product();
     let (width, whole, start) = (input.axes()[op.axis] * inner, op.whole * inner, op.start * inner);
@@ -15,9 +22,7 @@ pub(crate) fn embed(op: &Embed, input: &Shape, io: &OpIo, to: &mut Lowering) {
     let v = vector(any_half(io), [width, whole, start]);
     let total = y.count / v;
     let body = format!(
-        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-if (at >= {total}ull) return;
-const u64 row = at / {packs}u;
+        "const u64 row = at / {packs}u;
 const u32 column = (u32)(at % {packs}u) * {v}u;
 float value[{v}] = {{}};
 if (column >= {start}u && column < {end}u) load<{v}>(x + row * {width}u + column - {start}u, value);
@@ -25,8 +30,7 @@ store<{v}>(y + at * {v}u, value);",
         packs = whole / v,
         end = start + width,
     );
-    let parameters = Parameters::new().reads("x", x).writes("y", y);
-    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
+    launch(total, Parameters::new().reads("x", x).writes("y", y), &body, to);
 }
 
 /// Code that concatenates `v` numbers of values, from number `at v` on, into `value`. The values are `x0`, `x1`, ...
@@ -61,14 +65,11 @@ pub(crate) fn concat(widths: &[usize], biased: &[bool], io: &OpIo, to: &mut Lowe
     let v = vector(any_half(io), widths.to_vec());
     let total = y.count / v;
     let body = format!(
-        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-if (at >= {total}ull) return;
-float value[{v}];
+        "float value[{v}];
 {}store<{v}>(y + at * {v}u, value);",
         side_by_side(widths, biased, v)
     );
-    let parameters = Parameters::new().reads_all("x", &io.inputs).writes("y", y);
-    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
+    launch(total, Parameters::new().reads_all("x", &io.inputs).writes("y", y), &body, to);
 }
 
 /// Rows of a table by index; an index past the end gives the last row.
@@ -82,9 +83,7 @@ pub(crate) fn gather(table: &Shape, io: &OpIo, to: &mut Lowering) {
     let v = vector(any_half(io), [size]);
     let total = y.count / v;
     let body = format!(
-        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-if (at >= {total}ull) return;
-const u64 row = min(index[at / {packs}u], {last}u);
+        "const u64 row = min(index[at / {packs}u], {last}u);
 float value[{v}];
 load<{v}>(x + row * {size}u + (at % {packs}u) * {v}u, value);
 store<{v}>(y + at * {v}u, value);",
@@ -92,7 +91,7 @@ store<{v}>(y + at * {v}u, value);",
         last = rows - 1,
     );
     let parameters = Parameters::new().reads("x", x).reads("index", io.inputs[1]).writes("y", y);
-    to.launch(KernelFile::Prelude, parameters, body, blocks(total));
+    launch(total, parameters, &body, to);
 }
 
 /// Copies the first input to the first output, unless they share memory.
@@ -103,11 +102,9 @@ pub(crate) fn copy_value(x: Value, y: Value, to: &mut Lowering) {
     let v = vector([x, y].iter().any(|value| value.scalar.bytes() == 2), [y.count]);
     let total = y.count / v;
     let body = format!(
-        "const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-if (at >= {total}ull) return;
-float value[{v}];
+        "float value[{v}];
 load<{v}>(x + at * {v}u, value);
 store<{v}>(y + at * {v}u, value);"
     );
-    to.launch(KernelFile::Prelude, Parameters::new().reads("x", x).writes("y", y), body, blocks(total));
+    launch(total, Parameters::new().reads("x", x).writes("y", y), &body, to);
 }

@@ -1,6 +1,6 @@
 //! Gradient norm, Adam, assignment, counters. Many tensors are processed in one launch over a table of pieces.
 
-use crate::program::{Argument, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, Value, blocks};
+use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Selected, Value, blocks};
 use cfo_engine::ops::{Adam, Schedule};
 
 /// Number of elements per block; `PIECE` in the kernels.
@@ -18,8 +18,8 @@ struct Slot {
     half_gradient: bool,
 }
 
-/// Uploads slots and pieces; returns their addresses and the number of blocks.
-fn tables(slots: &[Slot], to: &mut Lowering) -> ([Argument; 2], usize) {
+/// Uploads slots and pieces; returns the parameters for them and the number of blocks.
+fn tables(slots: &[Slot], to: &mut Lowering) -> (Parameters, usize) {
     let mut rows = Vec::new();
     let mut pieces = Vec::new();
     for (tensor, slot) in slots.iter().enumerate() {
@@ -31,7 +31,8 @@ fn tables(slots: &[Slot], to: &mut Lowering) -> ([Argument; 2], usize) {
         }
     }
     let blocks = pieces.len() / 16;
-    ([to.table(rows), to.table(pieces)], blocks)
+    let (rows, pieces) = (to.table(rows), to.table(pieces));
+    (Parameters::new().with("const Slot*", "slots", rows).with("const Piece*", "pieces", pieces), blocks)
 }
 
 fn gradient(value: Value) -> Slot {
@@ -46,12 +47,10 @@ pub(crate) fn select_norm(lengths: impl Iterator<Item = usize>) -> Selected<'sta
 
 fn global_norm(io: &OpIo, to: &mut Lowering) {
     let slots: Vec<Slot> = io.inputs.iter().map(|&value| gradient(value)).collect();
-    let ([rows, pieces], blocks) = tables(&slots, to);
+    let (parameters, blocks) = tables(&slots, to);
     let body = "global_norm(slots, pieces, blocks, y, partial, ticket);".to_owned();
     let ticket = to.ticket(1);
-    let parameters = Parameters::new()
-        .with("const Slot*", "slots", rows)
-        .with("const Piece*", "pieces", pieces)
+    let parameters = parameters
         .u32("blocks", blocks as u32)
         .writes("y", io.outputs[0])
         .scratch("partial", io.scratch)
@@ -78,7 +77,7 @@ pub(crate) fn adam(op: &Adam, advances: bool, io: &OpIo, to: &mut Lowering) {
         }
         return;
     }
-    let ([rows, pieces], blocks) = tables(&slots, to);
+    let (parameters, blocks) = tables(&slots, to);
     let (schedule, warmup, total, floor) = match config.schedule {
         Schedule::Constant => (0u64, 0, 0, 0.0),
         Schedule::Cosine { warmup, total, floor } => (1, warmup, total, floor),
@@ -105,9 +104,7 @@ pub(crate) fn adam(op: &Adam, advances: bool, io: &OpIo, to: &mut Lowering) {
         config.ema.is_some()
     );
     let ticket = to.ticket(1);
-    let parameters = Parameters::new()
-        .with("const Slot*", "slots", rows)
-        .with("const Piece*", "pieces", pieces)
+    let parameters = parameters
         .with("const Settings*", "settings", settings)
         .writes("counter", io.inputs[0])
         .reads("norm", config.clip.map(|_| io.inputs[1]))
@@ -122,12 +119,10 @@ pub(crate) fn round_copies(copies: &[(u64, u64, usize)], to: &mut Lowering) {
         .iter()
         .map(|&(from, copy, count)| Slot { parameter: from, first: copy, count, ..Slot::default() })
         .collect();
-    let ([rows, pieces], blocks) = tables(&slots, to);
+    let (parameters, blocks) = tables(&slots, to);
     if blocks == 0 {
         return;
     }
-    let parameters =
-        Parameters::new().with("const Slot*", "slots", rows).with("const Piece*", "pieces", pieces);
     let body = "round_copies(slots, pieces);".to_owned();
     to.launch(KernelFile::Optimizer, parameters, body, [blocks as u32, 1, 1]);
 }
