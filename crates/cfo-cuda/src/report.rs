@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use cfo_engine::EngineError;
+use serde::Serialize;
 
 use crate::runtime::driver::{CudaContext, count, properties};
 use crate::runtime::library::Library;
@@ -38,7 +39,7 @@ pub struct CudaDevice {
 }
 
 /// A library that CUDA programs use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct CudaLibrary {
     /// Name of the library.
     pub name: &'static str,

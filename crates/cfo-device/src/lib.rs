@@ -15,7 +15,7 @@ use cfo_engine::{EngineError, Memory, Result};
 
 pub use cfo_cpu::{available_memory, roomy};
 pub use cfo_cuda::{CudaDevice, CudaLibrary, CudaReport, gpu_count};
-pub use list::{CudaStatus, DeviceList, LibraryStatus, ListedDevice};
+pub use list::{CudaStatus, DeviceList, ListedDevice};
 
 /// A device that runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,10 +1,8 @@
 //! The devices of a machine as a document, which `cfo devices --json` prints.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 
-use crate::DeviceReport;
+use crate::{CudaLibrary, DeviceReport};
 
 /// The devices of a machine, and the libraries of CUDA.
 #[derive(Clone, Debug, Serialize)]
@@ -38,20 +36,7 @@ pub struct CudaStatus {
     /// Why they cannot.
     pub reason: Option<String>,
     /// NVIDIA's libraries, found or not.
-    pub libraries: Vec<LibraryStatus>,
-}
-
-/// A library of NVIDIA.
-#[derive(Clone, Debug, Serialize)]
-pub struct LibraryStatus {
-    /// Name of the library.
-    pub name: &'static str,
-    /// Its version; absent if it was not found.
-    pub version: Option<String>,
-    /// Its file.
-    pub file: Option<PathBuf>,
-    /// The command that installs it.
-    pub install: &'static str,
+    pub libraries: Vec<CudaLibrary>,
 }
 
 impl From<DeviceReport> for DeviceList {
@@ -70,18 +55,12 @@ impl From<DeviceReport> for DeviceList {
             simd: Some(format!("compute {}", gpu.capability)),
             memory_bytes: Some(gpu.memory_bytes),
         });
-        let libraries = report.cuda.libraries.into_iter().map(|library| LibraryStatus {
-            name: library.name,
-            version: library.version,
-            file: library.file,
-            install: library.install,
-        });
         Self {
             devices: [cpu].into_iter().chain(gpus).collect(),
             cuda: CudaStatus {
                 available: report.cuda.problem.is_none(),
                 reason: report.cuda.problem,
-                libraries: libraries.collect(),
+                libraries: report.cuda.libraries,
             },
         }
     }

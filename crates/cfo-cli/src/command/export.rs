@@ -12,7 +12,7 @@ use cfo_data::store::{
 };
 use serde::Serialize;
 
-use super::output::{check_trajectories, is_same};
+use super::output::{FrameCounts, check_trajectories, is_same};
 use crate::args;
 use crate::diagnostics::say;
 use crate::progress::TerminalProgress;
@@ -32,17 +32,11 @@ struct Report {
     trajectories: usize,
     /// Their indices in the source.
     indices: Vec<usize>,
-    frames: Frames,
+    frames: FrameCounts,
     bytes: u64,
     /// Data that the layout cannot store.
     left_out: Vec<String>,
     seconds: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Frames {
-    min: usize,
-    max: usize,
 }
 
 pub fn run(arguments: &args::Export) -> Result<()> {
@@ -54,7 +48,7 @@ pub fn run(arguments: &args::Export) -> Result<()> {
     left_out.extend(layout.leaves_out(file.description(), has_split).iter().map(ToString::to_string));
     let counts: Vec<usize> =
         indices.iter().map(|&index| file.frame_count(index)).collect::<Result<_, _>>()?;
-    let frames = Frames {
+    let frames = FrameCounts {
         min: counts.iter().copied().min().unwrap_or(0),
         max: counts.iter().copied().max().unwrap_or(0),
     };
@@ -191,7 +185,7 @@ fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
 }
 
 fn text(found: &Report) -> String {
-    let Frames { min, max } = found.frames;
+    let FrameCounts { min, max } = found.frames;
     let frames = if min == max { format!("{max}") } else { format!("{min} to {max}") };
     let beside = found
         .numbers

@@ -6,6 +6,14 @@ use anyhow::{Result, bail};
 use cfo::CfoError;
 use cfo_data::DataError;
 use cfo_data::store::OutputLayout;
+use serde::Serialize;
+
+/// Numbers of frames of the shortest and the longest trajectory.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct FrameCounts {
+    pub min: usize,
+    pub max: usize,
+}
 
 /// The layout that the extension of a file selects: a NumPy archive for `.npz`, HDF5 for `.h5` and `.hdf5`.
 ///

@@ -48,24 +48,10 @@ struct Report {
     ms_per_trajectory: Option<f64>,
     /// Steps in the last training step of a solver that chooses its steps.
     #[serde(skip_serializing_if = "Option::is_none")]
-    solver: Option<SolverCounts>,
+    solver: Option<Counts>,
     /// Times of each rank, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<RankTime>,
-}
-
-/// Steps of a solver, for the whole batch at once.
-#[derive(Debug, Serialize)]
-struct SolverCounts {
-    attempts: usize,
-    accepted: usize,
-    recomputed: usize,
-}
-
-impl From<Counts> for SolverCounts {
-    fn from(Counts { attempts, accepted, recomputed }: Counts) -> Self {
-        Self { attempts, accepted, recomputed }
-    }
 }
 
 /// The JSON document for all networks.
@@ -152,7 +138,7 @@ fn measure(arguments: &args::Bench) -> Result<Report> {
         repetitions: times.len(),
         nfe: work.evaluations(),
         ms_per_trajectory: work.evaluations().map(|_| at(0.5) / batch as f64),
-        solver: work.solver_counts().map(SolverCounts::from),
+        solver: work.solver_counts(),
         ranks,
     })
 }
@@ -162,7 +148,7 @@ impl Report {
         let each = match (self.nfe, self.ms_per_trajectory) {
             (Some(nfe), Some(each)) => format!(" ({each:.3} ms per trajectory of {nfe} evaluations)"),
             _ => match &self.solver {
-                Some(SolverCounts { attempts, .. }) => format!(" (the solver tried {attempts} steps)"),
+                Some(Counts { attempts, .. }) => format!(" (the solver tried {attempts} steps)"),
                 None => String::new(),
             },
         };

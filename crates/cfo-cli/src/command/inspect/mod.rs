@@ -13,6 +13,7 @@ use cfo_data::store::TrajectoryFile;
 use cfo_data::{DataError, Defect, Split, deviation_of_file};
 use serde::Serialize;
 
+use super::output::FrameCounts;
 use crate::args;
 use crate::{report, terminal};
 use sampling::{NoiseReport, Sampling};
@@ -29,7 +30,7 @@ struct Report {
     trajectories: usize,
     /// Distinct ones among those that were read.
     distinct: usize,
-    frames: Extent<usize>,
+    frames: FrameCounts,
     /// Shape of a snapshot: the space axes, then the channels.
     shape: Vec<usize>,
     channels: usize,
@@ -53,12 +54,6 @@ struct Report {
     noise: Vec<NoiseReport>,
     /// Absent when values or times do not allow a spline.
     sampling: Option<Sampling>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Extent<T> {
-    min: T,
-    max: T,
 }
 
 /// Values that are NaN or infinite.
@@ -149,7 +144,7 @@ fn report(file: &TrajectoryFile, scan: &Scan) -> Result<Report> {
         system: description.system.clone(),
         trajectories: file.len(),
         distinct: scan.digests.len(),
-        frames: Extent { min: scan.frames.0, max: scan.frames.1 },
+        frames: FrameCounts { min: scan.frames.0, max: scan.frames.1 },
         shape: description.shape.dimensions(),
         channels: description.shape.channels,
         periodic: description.periodic.clone(),

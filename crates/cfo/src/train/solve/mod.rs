@@ -47,7 +47,7 @@ struct Programs {
 }
 
 /// Counts of the solver in a training step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Attempted steps, each for the whole batch.
     pub attempts: usize,
