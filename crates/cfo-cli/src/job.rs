@@ -81,8 +81,7 @@ pub fn fail(text: &str) {
 
 /// The value of `--precision`.
 pub fn precision(name: &str) -> Result<Precision> {
-    let refused =
-        |error: EngineError| CfoError::InvalidKey { key: "--precision".into(), problem: error.to_string() };
+    let refused = |error: EngineError| CfoError::invalid("--precision", error.to_string());
     Ok(name.parse().map_err(refused)?)
 }
 

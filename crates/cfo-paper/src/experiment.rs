@@ -90,7 +90,7 @@ impl<'a> Laboratory<'a> {
         if let Some(unknown) = asked.iter().find(|asked| !names.contains(&asked.as_str())) {
             let problem =
                 format!("`{unknown}` is not a system of this experiment; known are `{}`", names.join("`, `"));
-            return Err(CfoError::InvalidKey { key: "--system".into(), problem }.into());
+            return Err(CfoError::invalid("--system", problem).into());
         }
         let chosen = systems
             .into_iter()
@@ -271,10 +271,10 @@ fn is_finished(run: &std::path::Path, recipe: &Recipe, set: &Trajectories) -> Re
     }
     let state = checkpoints.state("latest")?;
     if state.recipe() != *recipe {
-        return Err(CfoError::BadData {
-            problem: format!("`{}` is a run with another recipe", run.display()),
-            hint: "remove it, or choose another `--out` or `--runs`".into(),
-        }
+        return Err(CfoError::bad_data(
+            format!("`{}` is a run with another recipe", run.display()),
+            "remove it, or choose another `--out` or `--runs`",
+        )
         .into());
     }
     Ok(state.step == recipe.total_steps()

@@ -124,10 +124,10 @@ fn refuse_training_options(arguments: &Reproduce) -> Result<()> {
 fn refuse<const N: usize>(arguments: &Reproduce, given: [(&str, bool); N]) -> Result<()> {
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
-        Some((option, _)) => Err(CfoError::InvalidKey {
-            key: option.into(),
-            problem: format!("not available for the experiment `{}`", arguments.target.name()),
-        }
+        Some((option, _)) => Err(CfoError::invalid(
+            option,
+            format!("not available for the experiment `{}`", arguments.target.name()),
+        )
         .into()),
     }
 }

@@ -190,10 +190,10 @@ pub(super) fn part(set: &Trajectories, part: SplitPart) -> Result<cfo::Part<'_>>
         SplitPart::All => set.into(),
     };
     if chosen.is_empty() {
-        bail!(CfoError::BadData {
-            problem: format!("the file has no {part:?} trajectories").to_lowercase(),
-            hint: "`--split all` uses every trajectory".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("the file has no {part:?} trajectories").to_lowercase(),
+            "`--split all` uses every trajectory"
+        ));
     }
     Ok(chosen)
 }

@@ -104,10 +104,10 @@ fn chosen(
         return Ok((indices, Vec::new()));
     }
     if !arguments.trajectory.is_empty() {
-        bail!(CfoError::InvalidKey {
-            key: "--trajectory".into(),
-            problem: format!("the layout `vtkhdf` can store one trajectory, not {}", indices.len()),
-        });
+        bail!(CfoError::invalid(
+            "--trajectory",
+            format!("the layout `vtkhdf` can store one trajectory, not {}", indices.len())
+        ));
     }
     let rest = match file.len() - 1 {
         1 => "trajectory 1".to_string(),
@@ -120,10 +120,10 @@ fn chosen(
 /// Refuses to overwrite the file that is read, even with `--force`.
 fn check_target(arguments: &args::Export, numbers_are_read: bool) -> Result<()> {
     if numbers_are_read || is_same(&arguments.out, &arguments.file) {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` would overwrite the file that is exported", arguments.out.display()),
-            hint: "choose another `--out`; an `.xdmf` comes with an `.h5` of the same name".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("`{}` would overwrite the file that is exported", arguments.out.display()),
+            "choose another `--out`; an `.xdmf` comes with an `.h5` of the same name"
+        ));
     }
     Ok(())
 }

@@ -35,10 +35,10 @@ pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
 /// Refuses to replace an existing file without `--force`.
 pub(super) fn refuse_existing(path: &Path, force: bool) -> Result<()> {
     if path.exists() && !force {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` already exists", path.display()),
-            hint: "choose another name, or replace the file with `--force`".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("`{}` already exists", path.display()),
+            "choose another name, or replace the file with `--force`"
+        ));
     }
     Ok(())
 }
@@ -51,10 +51,10 @@ pub(super) fn is_same(a: &Path, b: &Path) -> bool {
 /// Refuses values of `--trajectory` beyond the trajectories of a file.
 pub(super) fn check_trajectories(asked: &[usize], count: usize) -> Result<()> {
     if let Some(beyond) = asked.iter().find(|&&index| index >= count) {
-        bail!(CfoError::InvalidKey {
-            key: "--trajectory".into(),
-            problem: format!("there is no trajectory {beyond}; the file has 0 to {}", count - 1),
-        });
+        bail!(CfoError::invalid(
+            "--trajectory",
+            format!("there is no trajectory {beyond}; the file has 0 to {}", count - 1)
+        ));
     }
     Ok(())
 }

@@ -36,14 +36,14 @@ impl Pairing {
         let mut partners = Vec::new();
         for PageSource { label: other, file, of } in predictions {
             if file.description().shape != truth.description().shape {
-                bail!(CfoError::BadData {
-                    problem: format!(
+                bail!(CfoError::bad_data(
+                    format!(
                         "snapshots of `{other}` are {:?}, those of `{label}` {:?}",
                         file.description().shape.dimensions(),
                         truth.description().shape.dimensions()
                     ),
-                    hint: "show files of different systems on pages of their own".into(),
-                });
+                    "show files of different systems on pages of their own"
+                ));
             }
             partners.push(match of {
                 Some(of) => {

@@ -99,7 +99,7 @@ fn watch(server: &Server, address: SocketAddr, stop: &AtomicBool) {
 
 /// Opens the port: on this machine's loopback address, or with a token on any other.
 fn listen(options: &ServeOptions) -> Result<TcpListener> {
-    let refused = |problem: String, hint: &str| CfoError::BadData { problem, hint: hint.into() };
+    let refused = |problem: String, hint: &str| CfoError::bad_data(problem, hint);
     let host = IpAddr::from_str(&options.host).map_err(|_| {
         refused(format!("`{}` is not an address", options.host), "give one like 127.0.0.1 or 0.0.0.0")
     })?;

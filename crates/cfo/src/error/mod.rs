@@ -177,9 +177,14 @@ pub enum CfoError {
 }
 
 impl CfoError {
-    /// Creates an error for a key with an invalid value.
-    pub(crate) fn invalid(key: &str, problem: impl Into<String>) -> Self {
+    /// Creates an error for a key or an option with an invalid value.
+    pub fn invalid(key: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::InvalidKey { key: key.into(), problem: problem.into() }
+    }
+
+    /// Creates an error for data or files that cannot be used.
+    pub fn bad_data(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::BadData { problem: problem.into(), hint: hint.into() }
     }
 
     /// Converts an error of the engine for a training step. Lack of memory is reported with the size of the batch.

@@ -34,12 +34,10 @@ impl Selection {
         let of = |(trajectory, times): (usize, &[f64])| {
             let count = times.len().saturating_sub(first);
             if count < 2 {
-                return Err(CfoError::BadData {
-                    problem: format!(
-                        "trajectory {trajectory} has {count} snapshots; training needs at least 2"
-                    ),
-                    hint: "remove it, or set `data.drop_first = false`".into(),
-                });
+                return Err(CfoError::bad_data(
+                    format!("trajectory {trajectory} has {count} snapshots; training needs at least 2"),
+                    "remove it, or set `data.drop_first = false`",
+                ));
             }
             let kept = thin::kept(count, config.keep_rate, seed, set.number(trajectory));
             let frames: Vec<usize> = kept.into_iter().map(|frame| first + frame).collect();
@@ -47,12 +45,12 @@ impl Selection {
             let groups = groups(&own, config.merge_below.unwrap_or_else(|| nearness(&own)));
             let merged = groups.len() < frames.len();
             if groups.len() < 2 {
-                return Err(CfoError::BadData {
-                    problem: format!(
+                return Err(CfoError::bad_data(
+                    format!(
                         "all snapshots of trajectory {trajectory} are closer in time than `data.merge_below`"
                     ),
-                    hint: "lower `data.merge_below`, or remove the trajectory".into(),
-                });
+                    "lower `data.merge_below`, or remove the trajectory",
+                ));
             }
             let counts = groups.iter().filter(|_| merged).map(|group| group.len() as u32).collect();
             Ok(Self { trajectory, first, frames, counts })
@@ -206,10 +204,10 @@ impl Times {
         }
         let duration = end - start;
         if selections.is_empty() || !(longest > 0.0 && duration.is_finite()) {
-            return Err(CfoError::BadData {
-                problem: format!("{} training trajectories span no time", selections.len()),
-                hint: "`cfo inspect` shows times and splits".into(),
-            });
+            return Err(CfoError::bad_data(
+                format!("{} training trajectories span no time", selections.len()),
+                "`cfo inspect` shows times and splits",
+            ));
         }
         Ok(Self { start, duration, longest, interval: lengths / intervals as f64 })
     }

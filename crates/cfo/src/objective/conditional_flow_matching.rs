@@ -138,9 +138,11 @@ impl ConditionalFlowMatching {
     fn velocity(&self, graph: &mut Graph, model: &Model, point: &Point, told: Node) -> Result<Node> {
         let (arrangement, batch) = (self.arrangement(model), graph.shape(told).axes()[0]);
         let mut parts = vec![arrangement.arrange(graph, point.state, batch)?];
-        let given = point.given.ok_or_else(|| CfoError::BadData {
-            problem: "the first snapshot of a trajectory is missing".into(),
-            hint: "set `Point::given` to the initial snapshots".into(),
+        let given = point.given.ok_or_else(|| {
+            CfoError::bad_data(
+                "the first snapshot of a trajectory is missing",
+                "set `Point::given` to the initial snapshots",
+            )
         })?;
         let given = graph.multiply(given, told)?;
         parts.push(arrangement.spread(graph, given, batch)?);
@@ -192,14 +194,13 @@ impl Objective for ConditionalFlowMatching {
         let Some(&(one, expected)) = lengths.first() else { return Ok(()) };
         match lengths.iter().find(|(_, length)| (length / expected - 1.0).abs() > 1e-3) {
             None => Ok(()),
-            Some((other, length)) => Err(CfoError::BadData {
-                problem: format!(
+            Some((other, length)) => Err(CfoError::bad_data(
+                format!(
                     "trajectory {one} has length {expected}, trajectory {other} {length}, but `{}` makes trajectories of one length",
                     Self::NAME
                 ),
-                hint: "cut them to one length, or use `objective.kind = \"flow-matching\"`, which takes any"
-                    .into(),
-            }),
+                "cut them to one length, or use `objective.kind = \"flow-matching\"`, which takes any",
+            )),
         }
     }
 

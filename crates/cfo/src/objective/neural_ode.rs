@@ -94,9 +94,11 @@ pub(crate) fn advanced(
 }
 
 fn windows(batch: &Batch) -> Result<WindowTimes> {
-    batch.window.ok_or_else(|| CfoError::BadData {
-        problem: "the batch has no windows, which `neural-ode` needs".into(),
-        hint: "draw the batch as `Objective::draw` defines it".into(),
+    batch.window.ok_or_else(|| {
+        CfoError::bad_data(
+            "the batch has no windows, which `neural-ode` needs",
+            "draw the batch as `Objective::draw` defines it",
+        )
     })
 }
 

@@ -46,14 +46,14 @@ fn uniform_step(name: &str, index: usize, times: &[f64], keep_rate: f64) -> Resu
             "data.keep_rate",
             format!("{keep_rate} leaves irregular times, and `{name}` needs a uniform grid"),
         )),
-        Some(pair) => Err(CfoError::BadData {
-            problem: format!(
+        Some(pair) => Err(CfoError::bad_data(
+            format!(
                 "trajectory {index} has a step of {} after time {}, but `{name}` needs steps of {expected} throughout",
                 pair[1] - pair[0],
                 pair[0]
             ),
-            hint: "use `objective.kind = \"flow-matching\"`, which takes irregular times".into(),
-        }),
+            "use `objective.kind = \"flow-matching\"`, which takes irregular times",
+        )),
     }
 }
 
@@ -67,10 +67,10 @@ fn check_steps(name: &str, steps: &[(usize, f64)], data: &Trajectories, told: bo
     if told && (0..data.description.inputs.parameters.len()).any(is_step) {
         return Ok(());
     }
-    Err(CfoError::BadData {
-        problem: format!(
+    Err(CfoError::bad_data(
+        format!(
             "trajectory {first} has steps of {expected}, trajectory {index} of {step}; `{name}` needs the step as a parameter"
         ),
-        hint: "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`".into(),
-    })
+        "store each trajectory's step among the `/parameters` and set `data.condition = true`, or use `objective.kind = \"flow-matching\"`",
+    ))
 }

@@ -111,16 +111,16 @@ impl Alignment {
                 }
                 Ok(Some(places))
             }
-            _ => Err(CfoError::BadData {
-                problem: format!(
+            _ => Err(CfoError::bad_data(
+                format!(
                     "the file's {what} are{}, but the model was trained on{}",
                     listed(theirs),
                     listed(mine)
                 ),
-                hint: format!(
+                format!(
                     "{what} are matched by name, in any order: rename those of the file, or remove their names"
                 ),
-            }),
+            )),
         }
     }
 

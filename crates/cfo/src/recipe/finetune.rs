@@ -57,7 +57,7 @@ impl FinetuneConfig {
         if self.steps == 0 {
             return Ok(());
         }
-        let invalid = |key: &str, problem: &str| Err(CfoError::invalid(&format!("finetune.{key}"), problem));
+        let invalid = |key: &str, problem: &str| Err(CfoError::invalid(format!("finetune.{key}"), problem));
         if recipe.objective.predicts() != MotionKind::Velocity {
             let name = recipe.objective.name();
             return invalid("steps", &format!("`{name}` learns no velocity that a solver could integrate"));

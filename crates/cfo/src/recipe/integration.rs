@@ -58,7 +58,7 @@ impl Integration {
             not_negative(&format!("{key}.{name}"), value)?;
         }
         if self.rtol + self.atol <= 0.0 {
-            return Err(CfoError::invalid(&format!("{key}.rtol"), "one of the tolerances must be positive"));
+            return Err(CfoError::invalid(format!("{key}.rtol"), "one of the tolerances must be positive"));
         }
         Ok(())
     }

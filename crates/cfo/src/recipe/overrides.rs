@@ -52,7 +52,7 @@ pub(super) fn not_a_section(section: &str, value: &toml::Value) -> CfoError {
             "set its keys one by one, as in `{section}.KEY = VALUE`; docs/reference/recipe.md lists them"
         ),
     };
-    CfoError::BadData { problem, hint }
+    CfoError::bad_data(problem, hint)
 }
 
 /// Returns whether an override sets the kind of the operator or the objective.

@@ -45,10 +45,10 @@ impl Portions {
                 let needed = counts.iter().fold(0_usize, |sum, &count| sum.saturating_add(count));
                 return match needed <= count {
                     true => Ok(counts),
-                    false => Err(CfoError::BadData {
-                        problem: format!("the split asks for {needed} trajectories, but there are {count}"),
-                        hint: "lower `data.split` or simulate more".into(),
-                    }),
+                    false => Err(CfoError::bad_data(
+                        format!("the split asks for {needed} trajectories, but there are {count}"),
+                        "lower `data.split` or simulate more",
+                    )),
                 };
             }
             Self::Shares(shares) => shares,

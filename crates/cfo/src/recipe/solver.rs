@@ -147,13 +147,10 @@ impl Solver {
             return Err(CfoError::invalid("rtol", problem));
         }
         if !tableau.estimates_error() {
-            return Err(CfoError::BadData {
-                problem: format!(
-                    "`{}` does not estimate its error, so it cannot use tolerances",
-                    tableau.name
-                ),
-                hint: "choose `tsit5`, `dopri5` or `heun`, or give the number of steps".into(),
-            });
+            return Err(CfoError::bad_data(
+                format!("`{}` does not estimate its error, so it cannot use tolerances", tableau.name),
+                "choose `tsit5`, `dopri5` or `heun`, or give the number of steps",
+            ));
         }
         let controller = Controller { max_steps: u64::MAX, ..Controller::new(rtol, atol) };
         Ok(Self { tableau, budget: Budget::Adaptive(controller) })
@@ -185,8 +182,7 @@ impl SolverOptions {
     /// Returns an error for options that contradict each other.
     fn check(&self) -> Result<()> {
         let Self { steps, nfe, rtol, atol, .. } = self;
-        let refuse =
-            |problem: &str, hint: &str| Err(CfoError::BadData { problem: problem.into(), hint: hint.into() });
+        let refuse = |problem: &str, hint: &str| Err(CfoError::bad_data(problem, hint));
         let number = match (steps, nfe) {
             (Some(_), Some(_)) => {
                 return refuse("`steps` and `nfe` both set the number of steps", "give one of them");

@@ -58,11 +58,10 @@ impl ThroughSolver {
         if precision != Precision::Bf16 || !self.is_adaptive() {
             return Ok(());
         }
-        Err(CfoError::BadData {
-            problem: "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error"
-                .into(),
-            hint: "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`solver.steps`)".into(),
-        })
+        Err(CfoError::bad_data(
+            "`train.precision` is `bf16`, but a solver that chooses its steps by tolerances in training needs more digits than that for its estimates of the error",
+            "set `train.precision` to `tf32` or `f32`, or give the number of equal steps (`solver.steps`)",
+        ))
     }
 
     /// Returns an error if equal steps make the graph too large, for a network with this number of operations.
@@ -81,7 +80,7 @@ impl ThroughSolver {
         };
         let largest = most / each;
         Err(CfoError::invalid(
-            &format!("{section}.{key}"),
+            format!("{section}.{key}"),
             match largest {
                 0 => format!(
                     "{value} solver steps are too many for one graph; lower `{section}.{other}` = {each} too"

@@ -68,13 +68,13 @@ impl Phase {
 fn check_windows(draw: Draw, selections: &[Selection]) -> Result<()> {
     let Draw::Window { intervals, .. } = draw else { return Ok(()) };
     let Some(short) = selections.iter().find(|selection| selection.len() <= intervals) else { return Ok(()) };
-    Err(CfoError::BadData {
-        problem: format!(
+    Err(CfoError::bad_data(
+        format!(
             "trajectory {} has {} snapshots for training, and a window of {intervals} intervals has {}",
             short.trajectory,
             short.len(),
             intervals + 1
         ),
-        hint: "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)".into(),
-    })
+        "shorten the window, remove the trajectory, or keep more snapshots (`data.keep_rate`)",
+    ))
 }

@@ -303,16 +303,16 @@ fn check_resumable(state: &State, model: &Model, fingerprint: &str) -> Result<()
         if moved {
             keys.push("train.steps".into());
         }
-        return Err(CfoError::BadData {
-            problem: format!("the checkpoint was made with other values of `{}`", keys.join("`, `")),
-            hint: "resume with the values in the run's checkpoint, or train into a new folder".into(),
-        });
+        return Err(CfoError::bad_data(
+            format!("the checkpoint was made with other values of `{}`", keys.join("`, `")),
+            "resume with the values in the run's checkpoint, or train into a new folder",
+        ));
     }
     if state.data_fingerprint != fingerprint {
-        return Err(CfoError::BadData {
-            problem: "the checkpoint was made from other training data".into(),
-            hint: "resume with the data of the first run, or train into a new folder".into(),
-        });
+        return Err(CfoError::bad_data(
+            "the checkpoint was made from other training data",
+            "resume with the data of the first run, or train into a new folder",
+        ));
     }
     Ok(())
 }

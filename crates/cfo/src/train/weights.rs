@@ -130,15 +130,11 @@ pub(super) fn inherit(run: &Path, graph: &Graph, memory: &mut Memory) -> Result<
     let more = misfits.len().saturating_sub(4);
     misfits.truncate(4);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Err(CfoError::BadData {
-        problem: format!(
-            "the weights of `{}` do not fit this network: {}{more}",
-            run.display(),
-            misfits.join("; ")
-        ),
-        hint: format!(
+    Err(CfoError::bad_data(
+        format!("the weights of `{}` do not fit this network: {}{more}", run.display(), misfits.join("; ")),
+        format!(
             "use the `[operator]` section of `{}`, and data with the same number of channels and parameters",
             Run::at(run).recipe_path().display()
         ),
-    })
+    ))
 }

@@ -36,10 +36,10 @@ struct Row {
 
 pub(super) fn run(arguments: &args::Bench) -> Result<()> {
     let Some(ranks) = world() else {
-        return Err(CfoError::BadData {
-            problem: "there is only one process, so there is no sum over ranks to measure".into(),
-            hint: "start several, as in `mpiexec -n 2 cfo bench all-reduce`".into(),
-        }
+        return Err(CfoError::bad_data(
+            "there is only one process, so there is no sum over ranks to measure",
+            "start several, as in `mpiexec -n 2 cfo bench all-reduce`",
+        )
         .into());
     };
     let mut rows = Vec::new();

@@ -250,10 +250,10 @@ fn text(found: &Report) -> String {
 /// Refuses to overwrite an existing file, before anything is computed.
 fn check_target(arguments: &args::Predict) -> Result<()> {
     if is_same(&arguments.out, &arguments.initial) {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` is the file of the initial states", arguments.out.display()),
-            hint: "choose another `--out`".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("`{}` is the file of the initial states", arguments.out.display()),
+            "choose another `--out`"
+        ));
     }
     refuse_existing(&arguments.out, arguments.force)
 }
@@ -283,7 +283,7 @@ fn starts(
     pieces: &[(usize, Range<usize>)],
 ) -> Result<Vec<(usize, usize, f64)>> {
     if let Some(from) = arguments.from.filter(|from| !from.is_finite()) {
-        bail!(CfoError::InvalidKey { key: "--from".into(), problem: format!("{from} is not a finite time") });
+        bail!(CfoError::invalid("--from", format!("{from} is not a finite time")));
     }
     let start = |(index, frames): &(usize, Range<usize>)| {
         let times = file.times(*index)?;
@@ -295,10 +295,10 @@ fn starts(
         };
         match times.get(frame) {
             Some(&time) => Ok((*index, frames.start + frame, arguments.from.unwrap_or(time))),
-            None => bail!(CfoError::InvalidKey {
-                key: "--frame".into(),
-                problem: format!("trajectory {index} has no snapshot {frame}; it has 0 to {last}"),
-            }),
+            None => bail!(CfoError::invalid(
+                "--frame",
+                format!("trajectory {index} has no snapshot {frame}; it has 0 to {last}")
+            )),
         }
     };
     pieces.iter().map(start).collect()

@@ -8,7 +8,7 @@ use cfo::{CfoError, Model};
 /// Parses parameters of the model, as in `nu=0.05,length=64`.
 pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<(String, f64)>> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let bad = |problem: String| CfoError::InvalidKey { key: "--parameters".into(), problem };
+    let bad = |problem: String| CfoError::invalid("--parameters", problem);
     if model.inputs.parameters.is_empty() {
         bail!(bad("the model takes no parameters: it was trained without `data.condition = true`".into()));
     }
@@ -75,7 +75,7 @@ fn number(word: &str) -> Option<f64> {
 }
 
 fn bad_times(text: &str, problem: &str) -> CfoError {
-    CfoError::InvalidKey { key: "--times".into(), problem: format!("`{text}` {problem}") }
+    CfoError::invalid("--times", format!("`{text}` {problem}"))
 }
 
 /// Returns `count` equally spaced times, both ends included.

@@ -10,7 +10,7 @@ use cfo::data::store::TrajectoryFile;
 use cfo::objective::ObjectiveConfig;
 use cfo::proposal::{Machine, Proposal, warnings_of_file};
 use cfo::ranks;
-use cfo::{Device, Ending, Model, Recipe, Run, Trained, Training, Trajectories, WallTime};
+use cfo::{CfoError, Device, Ending, Model, Recipe, Run, Trained, Training, Trajectories, WallTime};
 use serde::Serialize;
 
 use crate::args;
@@ -218,12 +218,8 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
     }
     let Some(path) = path else {
         let Some(data) = &arguments.data else {
-            return Err(cfo::CfoError::BadData {
-                problem: "neither a recipe nor data were given".into(),
-                hint: "write `cfo train RECIPE`, or `cfo train --data FILE` for a recipe that is chosen for the file"
-                    .into(),
-            }
-            .into());
+            let hint = "write `cfo train RECIPE`, or `cfo train --data FILE` for a recipe that is chosen for the file";
+            return Err(CfoError::bad_data("neither a recipe nor data were given", hint).into());
         };
         let proposal = Proposal::new(&TrajectoryFile::open(data)?, Machine::here())?;
         proposal.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
@@ -233,13 +229,11 @@ fn recipe_text(arguments: &args::Train) -> Result<(String, String)> {
     };
     match String::from_utf8(fs_err::read(&path)?) {
         Ok(text) => Ok((text, format!("the recipe `{}`", path.display()))),
-        Err(_) => Err(cfo::CfoError::BadData {
-            problem: format!("`{}` is not a recipe: it is not text", path.display()),
-            hint:
-                "`cfo train --data FILE` chooses a recipe for the file, `cfo train RECIPE --data FILE` uses yours"
-                    .into(),
+        Err(_) => {
+            let hint = "`cfo train --data FILE` chooses a recipe for the file, `cfo train RECIPE --data FILE` uses yours";
+            let problem = format!("`{}` is not a recipe: it is not text", path.display());
+            Err(CfoError::bad_data(problem, hint).into())
         }
-        .into()),
     }
 }
 

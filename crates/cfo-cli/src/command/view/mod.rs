@@ -33,10 +33,10 @@ pub fn run(arguments: &args::ViewPage) -> Result<()> {
     let (runs, paths): (Vec<PathBuf>, Vec<PathBuf>) =
         arguments.paths.iter().cloned().partition(|path| path.is_dir());
     if runs.len() > 1 {
-        bail!(CfoError::BadData {
-            problem: format!("{} folders of runs were given; a page can show one", runs.len()),
-            hint: "write a page for each run".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("{} folders of runs were given; a page can show one", runs.len()),
+            "write a page for each run"
+        ));
     }
     let mut document = PageDocument {
         version: env!("CARGO_PKG_VERSION"),
@@ -97,10 +97,10 @@ fn open(paths: &[PathBuf], arguments: &args::ViewPage) -> Result<Vec<PageSource>
 fn read_run(run: &Path, notes: &mut Vec<String>) -> Result<page::RunPart> {
     let part = page::read_run(run, notes)?;
     if part.history.is_empty() && part.metrics.is_empty() {
-        bail!(CfoError::BadData {
-            problem: format!("`{}` is not the folder of a run: it has no `metrics.jsonl`", run.display()),
-            hint: "check the path, or train a run with `cfo train RECIPE --out RUN`".into(),
-        });
+        bail!(CfoError::bad_data(
+            format!("`{}` is not the folder of a run: it has no `metrics.jsonl`", run.display()),
+            "check the path, or train a run with `cfo train RECIPE --out RUN`"
+        ));
     }
     Ok(part)
 }

@@ -253,14 +253,14 @@ fn request(model: &Model, trajectories: &[(usize, &Trajectory)]) -> Result<Reque
     let mut request = Request::default();
     for (index, trajectory) in trajectories {
         if trajectory.times.len() < first + 2 {
-            return Err(CfoError::BadData {
-                problem: format!(
+            return Err(CfoError::bad_data(
+                format!(
                     "trajectory {index} has {} snapshots; evaluation needs {}",
                     trajectory.times.len(),
                     first + 2
                 ),
-                hint: "remove it from the test set".into(),
-            });
+                "remove it from the test set",
+            ));
         }
         request.start.push(trajectory.times[first]);
         request.states.push(trajectory.values[first * size..(first + 1) * size].to_vec());

@@ -72,10 +72,10 @@ impl Request {
         let others = ("inputs", inputs, inputs > 0);
         match parts.into_iter().chain([others]).find(|&(_, found, needed)| needed && found != count) {
             None => Ok(()),
-            Some((what, found, _)) => Err(CfoError::BadData {
-                problem: format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
-                hint: "give `start`, `states` and `times` one entry per trajectory, and `inputs` too if the model has PDE parameters or controls".into(),
-            }),
+            Some((what, found, _)) => Err(CfoError::bad_data(
+                format!("a request has `{what}` for {found} trajectories and `start` for {count}"),
+                "give `start`, `states` and `times` one entry per trajectory, and `inputs` too if the model has PDE parameters or controls",
+            )),
         }
     }
 }

@@ -176,7 +176,7 @@ fn number_of(state: &[f32]) -> u32 {
 /// Returns an error if a trajectory of a request does not fit the model, or its times change direction.
 fn check(model: &Model, request: &Request, i: usize) -> Result<()> {
     let size = model.shape().len();
-    let bad = |problem: String, hint: &str| Err(CfoError::BadData { problem, hint: hint.into() });
+    let bad = |problem: String, hint: &str| Err(CfoError::bad_data(problem, hint));
     if request.states[i].len() != size {
         return bad(
             format!("initial state {i} has {} values; the model takes {size}", request.states[i].len()),
@@ -243,14 +243,12 @@ fn check_steps(
         let rounding = 4.0 * f64::EPSILON * time.abs().max(start.abs());
         if (step - interval).abs() > UNEQUAL * interval + rounding {
             let [interval, next, last] = [interval, start + interval, start + 2.0 * interval].map(shown);
-            return Err(CfoError::BadData {
-                problem: format!(
+            return Err(CfoError::bad_data(
+                format!(
                     "the model predicts only snapshots that are {interval} apart: {time} comes after {before}"
                 ),
-                hint: format!(
-                    "request {next}, {last}, ...; a model trained by flow matching predicts any times"
-                ),
-            });
+                format!("request {next}, {last}, ...; a model trained by flow matching predicts any times"),
+            ));
         }
         before = time;
     }
@@ -267,12 +265,12 @@ fn check_horizon(model: &Model, i: usize, start: f64, times: &[f64]) -> Result<(
     let horizon = model.scaling.span;
     match times.iter().find(|&&time| !(0.0..=horizon * (1.0 + 1e-6)).contains(&(time - start))) {
         None => Ok(()),
-        Some(time) => Err(CfoError::BadData {
-            problem: format!(
+        Some(time) => Err(CfoError::bad_data(
+            format!(
                 "trajectory {i} is requested at time {time}, but the model generates trajectories from their start at {start} to {}",
                 start + horizon
             ),
-            hint: "request times within the horizon of the training data; a model trained by flow matching also predicts beyond it".into(),
-        }),
+            "request times within the horizon of the training data; a model trained by flow matching also predicts beyond it",
+        )),
     }
 }

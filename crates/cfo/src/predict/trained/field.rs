@@ -58,14 +58,10 @@ impl Trained {
     /// As [`Trained::velocity`], or if the number of vectors is not that of the states.
     pub fn vector_jacobian(&self, states: &[f32], times: &[f64], vectors: &[f32]) -> Result<Vec<f32>> {
         if vectors.len() != states.len() {
-            return Err(CfoError::BadData {
-                problem: format!(
-                    "the vectors have {} values, but the states have {}",
-                    vectors.len(),
-                    states.len()
-                ),
-                hint: "give one vector, shaped like a state, for each state".into(),
-            });
+            return Err(CfoError::bad_data(
+                format!("the vectors have {} values, but the states have {}", vectors.len(), states.len()),
+                "give one vector, shaped like a state, for each state",
+            ));
         }
         self.in_field(states, times, Some(vectors))
     }
@@ -74,20 +70,20 @@ impl Trained {
     fn in_field(&self, states: &[f32], times: &[f64], vectors: Option<&[f32]>) -> Result<Vec<f32>> {
         let model = &self.model;
         if model.motion().kind() != MotionKind::Velocity {
-            return Err(CfoError::BadData {
-                problem: "the model predicts snapshot after snapshot and has no velocity".into(),
-                hint: "train with `objective.kind = \"flow-matching\"` for a model with a velocity".into(),
-            });
+            return Err(CfoError::bad_data(
+                "the model predicts snapshot after snapshot and has no velocity",
+                "train with `objective.kind = \"flow-matching\"` for a model with a velocity",
+            ));
         }
         let count = self.states(states)?.len();
         let times = match *times {
             [time] => vec![time; count],
             _ if times.len() == count => times.to_vec(),
             _ => {
-                return Err(CfoError::BadData {
-                    problem: format!("{} times for {count} states", times.len()),
-                    hint: "give one time for all states, or one time per state".into(),
-                });
+                return Err(CfoError::bad_data(
+                    format!("{} times for {count} states", times.len()),
+                    "give one time for all states, or one time per state",
+                ));
             }
         };
         let mut weights = self.lock();

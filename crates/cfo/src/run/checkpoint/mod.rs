@@ -50,16 +50,13 @@ impl Checkpoints {
     pub fn preferred(&self) -> Result<&'static str> {
         match fs::symlink_metadata(self.folder.join("best")) {
             Ok(_) if self.has("best") => Ok("best"),
-            Ok(_) => Err(CfoError::BadData {
-                problem: format!(
-                    "`{}` points to a checkpoint that is missing",
-                    self.folder.join("best").display()
-                ),
-                hint: format!(
+            Ok(_) => Err(CfoError::bad_data(
+                format!("`{}` points to a checkpoint that is missing", self.folder.join("best").display()),
+                format!(
                     "choose another checkpoint by its name: available are `latest`, `{}`",
                     self.names().join("`, `")
                 ),
-            }),
+            )),
             Err(_) => Ok("latest"),
         }
     }
@@ -194,13 +191,13 @@ impl Checkpoints {
             let links = ["latest", "best"].map(String::from).into_iter();
             let links = links.filter(|link| self.folder.join(link).exists());
             let known: Vec<String> = links.chain(self.names()).collect();
-            return Err(CfoError::BadData {
-                problem: format!("there is no checkpoint `{name}` in `{}`", self.folder.display()),
-                hint: match known.is_empty() {
+            return Err(CfoError::bad_data(
+                format!("there is no checkpoint `{name}` in `{}`", self.folder.display()),
+                match known.is_empty() {
                     true => "train into the folder first".into(),
                     false => format!("there are `{}`", known.join("`, `")),
                 },
-            });
+            ));
         }
         let text = read(&path)?;
         let sealed: Sealed =
