@@ -22,7 +22,6 @@ use crate::report;
 
 use crate::report::harmless;
 
-/// Exit code for work that is done.
 const DONE: u8 = 0;
 
 /// Exit code for work that failed through no fault of the input.
@@ -39,7 +38,6 @@ pub fn expect_json(asked: bool) {
     JSON.store(asked, Ordering::Relaxed);
 }
 
-/// The JSON document of a command that failed.
 #[derive(Serialize)]
 struct Failure {
     error: String,
@@ -144,13 +142,11 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns the first hint of a chain of causes.
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().filter_map(judge).find_map(|(_, hint)| hint)
 }
 
-/// Returns the exit code of a chain of causes. The first known cause decides: a file error explains the I/O error below
-/// it.
+/// Returns the exit code of the first known cause: a file error explains the I/O error below it.
 fn code(error: &anyhow::Error) -> u8 {
     let (is_bad_input, _) = error.chain().find_map(judge).unwrap_or_default();
     if is_bad_input { BAD_INPUT } else { FAILED }

@@ -11,7 +11,6 @@ use cfo::{CfoError, Device, Precision};
 use crate::args::Verb;
 use crate::diagnostics::speak;
 
-/// Whether this process prints nothing.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether only rank 0 prints, and this process is another.

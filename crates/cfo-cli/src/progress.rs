@@ -10,7 +10,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::diagnostics::say;
 use crate::job;
 
-/// Time between two plain lines.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Counts finished pieces of work up to a known total.

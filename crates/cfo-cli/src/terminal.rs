@@ -9,9 +9,7 @@ use cfo::data::{Description, FieldShape};
 use crate::report;
 use cfo_view::plot::ColorScale;
 
-/// Largest width of a picture, in characters.
 const WIDEST: usize = 100;
-/// Lines of a picture.
 const LINES: usize = 14;
 /// Pixels between two pictures.
 const GAP: usize = 2;
@@ -62,7 +60,6 @@ impl Picture {
         }
     }
 
-    /// Draws curves over a common scale.
     fn curves(&mut self, curves: &[(Vec<f32>, Color)]) {
         let all = curves.iter().flat_map(|(values, _)| values).filter(|value| value.is_finite());
         let (low, high) = all.fold((f32::MAX, f32::MIN), |(a, b), &x| (a.min(x), b.max(x)));

@@ -1,8 +1,7 @@
 //! Sums over all ranks: started as soon as their values are computed, awaited where they are read.
 //!
-//! When the last value of a message has been computed, all are copied into it. The ranks' communication thread sums the
-//! message while later steps run. The sums of the last layers' gradients thus overlap with the backward pass of the
-//! first layers.
+//! When the last value of a message has been computed, all are copied into it, and the communication thread sums it
+//! while later steps run. The sums of the last layers' gradients thus overlap with the backward pass of the first.
 
 use std::sync::Arc;
 
@@ -17,13 +16,10 @@ use crate::buffer::Plain;
 use crate::executor::Sizing;
 use crate::thread_team::chunks;
 
-/// Numbers that one task copies.
 const TASK: usize = 1 << 16;
 
-/// One sum of a program.
 #[derive(Debug)]
 pub(crate) struct Reduction {
-    /// The step that reads the sum.
     pub(crate) position: usize,
     /// The step after which all values are computed; `None` if they exist from the beginning.
     pub(crate) after: Option<usize>,
@@ -65,7 +61,6 @@ impl Reduction {
         found.collect()
     }
 
-    /// Starts summing the values.
     pub(crate) fn start(&mut self, io: &Io<'_>) {
         let mut message = self.message.take().expect("a sum is started once a run");
         match &mut message {
@@ -89,7 +84,6 @@ impl Reduction {
     }
 }
 
-/// Allocates a message for the concatenated values.
 fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
     let count = values.iter().map(|&value| graph.value_type(value).shape.len()).sum();
     match precision {
@@ -98,12 +92,10 @@ fn message(graph: &Graph, values: &[Node], precision: Precision) -> Numbers {
     }
 }
 
-/// Copies all inputs to a message, one after another.
 fn collect<T: Plain>(io: &Io<'_>, message: &mut [T]) {
     (0..io.inputs.len()).fold(0, |at, input| copy(&mut message[at..], io.input(input)) + at);
 }
 
-/// Copies the sums of a message to the outputs.
 fn distribute<T: Plain>(message: &[T], outputs: usize, io: &Io<'_>) {
     (0..outputs).fold(message, |rest, output| {
         let to = io.output::<T>(output);

@@ -1,5 +1,4 @@
-//! Attention by blocks of queries and of keys. Scores stay in the L2 cache, and no memory grows with the square of the
-//! tokens.
+//! Attention by blocks of queries and keys: scores stay in the L2 cache, no memory grows with the square of the tokens.
 #![allow(unsafe_code)]
 
 use super::Io;
@@ -10,7 +9,6 @@ use super::simd::vectorized;
 use super::thread_team::Shared;
 use cfo_engine::Shape;
 
-/// Number of queries and of keys in a block of scores.
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
 
@@ -40,7 +38,6 @@ impl Heads {
         Strided { start: qkv[self.qkv(at, part, token)..].as_ptr(), row: 3 * self.width, column: 1 }
     }
 
-    /// Offset of the result of a token.
     fn result(&self, (sample, head): (usize, usize), token: usize) -> usize {
         (sample * self.tokens + token) * self.width + head * self.head
     }
@@ -77,8 +74,7 @@ pub(super) fn run<T: Real>(heads: usize, shape: &Shape, io: &Io<'_>) {
     });
 }
 
-/// The result of one block of queries. Keys are processed block by block, and partial sums are rescaled whenever a
-/// larger score appears.
+/// The result of one block of queries. Partial sums are rescaled whenever a block of keys has a larger score.
 fn forward_block<T: Real>(
     by: Heads,
     at: (usize, usize),
@@ -235,8 +231,7 @@ impl<T: Real> Backward<'_, T> {
 }
 
 vectorized! {
-/// For one query: converts scores to probabilities, and cotangents of probabilities to those of the scores before the
-/// temperature.
+/// For one query: scores to probabilities, and cotangents of probabilities to those of the scores.
 fn score_slopes<T>(scores: &mut [T], slopes: &mut [T], result: (&[T], &[T]), log: T, temperature: T) {
     let mut mean = T::ZERO;
     for (&out, &dout) in result.0.iter().zip(result.1) {

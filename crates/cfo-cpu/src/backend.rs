@@ -65,7 +65,6 @@ impl Backend for Cpu {
     }
 }
 
-/// A tensor in host memory.
 #[derive(Debug)]
 pub(crate) struct HostTensor(pub(crate) Buffer);
 

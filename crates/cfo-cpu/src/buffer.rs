@@ -44,8 +44,7 @@ impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let align = if bytes >= PAGE { PAGE } else { align_of::<Line>() };
         let room = bytes.max(1).next_multiple_of(align);
-        // With a small alignment the system returns zeroed pages that are cleared on first access by any thread. The
-        // aligned start is then chosen inside the allocation.
+        // With a small alignment the system returns zeroed pages, cleared on first access; the start is aligned inside.
         let layout = Layout::from_size_align(room.saturating_add(align), align_of::<u128>());
         let layout = layout.expect("no plan reaches the size of the address space");
         // SAFETY: the layout is not empty, and the allocation holds the bytes after its aligned start.
@@ -156,7 +155,6 @@ impl<'a> Io<'a> {
         slice_mut(self.scratch)
     }
 
-    /// Whether an input shares the first output's memory.
     pub(crate) fn aliased(&self, index: usize) -> bool {
         self.inputs[index].address == self.outputs[0].address && self.inputs[index].bytes > 0
     }

@@ -69,7 +69,6 @@ impl PlannedSteps for Sizing<'_> {
     }
 }
 
-/// Source of a value at the start of a run.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Arena { offset: usize, bytes: usize },
@@ -87,7 +86,6 @@ struct Step {
     room: Region,
 }
 
-/// A planned graph with its arena.
 #[derive(Debug)]
 pub(crate) struct CpuExecutor {
     graph: Graph,

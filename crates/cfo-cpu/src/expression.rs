@@ -50,7 +50,6 @@ pub(super) fn run<T: Real>(expression: &Expression, io: &Io<'_>) {
     chunks(output, TASK, work);
 }
 
-/// Location of a line's value.
 #[derive(Clone, Copy)]
 enum Place {
     /// In a register.

@@ -16,7 +16,6 @@ use super::thread_team::{Shared, chunks, for_each_outer};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
-/// Approximate number of elements of a block.
 const BLOCK: usize = 1 << 14;
 /// Maximum number of lanes over several positions of few channels.
 const LANES: usize = 512;
@@ -83,7 +82,6 @@ fn forward_scratch(cut: &Cut) -> usize {
     (2 * cut.blocks + 4) * cut.lanes
 }
 
-/// Real elements of scratch memory.
 pub(super) fn scratch(op: &GroupNorm, x: &Shape) -> usize {
     let cut = Cut::new(op, x);
     cut.batch * forward_scratch(&cut)
@@ -120,8 +118,7 @@ pub(super) fn run<T: Real>(op: &GroupNorm, shape: &Shape, io: &Io<'_>) {
 }
 
 vectorized! {
-/// For each lane of a block the sums of `x - first` and of its square. `first` is the lane's first element, which is
-/// close to the mean, so that nothing cancels.
+/// For each lane of a block the sums of `x - first` and of its square; its first element is close to the mean.
 fn block_sums<T>(x: &[T], sums: &mut [T]) {
     let lanes = sums.len() / 2;
     sums.fill(T::ZERO);

@@ -28,7 +28,6 @@ pub(crate) fn scratch(graph: &Graph, id: usize) -> usize {
     }
 }
 
-/// Runs one operation.
 pub(crate) fn run<T: Real>(graph: &Graph, id: usize, io: &Io<'_>) {
     let entry = &graph.entries()[id];
     let input = |index: usize| &graph.value_type(entry.inputs[index]).shape;

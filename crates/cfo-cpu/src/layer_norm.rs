@@ -10,9 +10,7 @@ use super::thread_team::{Shared, for_each};
 use cfo_engine::Shape;
 use cfo_engine::ops::{LayerNorm, LayerNormBackward};
 
-/// Number of tokens per task and per partial sum.
 const ROWS: usize = 32;
-/// Number of interleaved parts of a sum.
 const PARTS: usize = 32;
 
 /// Real elements of scratch memory of the backward operation: two sums for each block of tokens.
@@ -47,7 +45,6 @@ fn for_each_block(shape: &Shape, work: impl Fn(usize, Range<usize>) + Sync) {
     });
 }
 
-/// Range of elements of rows with the given width.
 fn scaled(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
 }

@@ -6,7 +6,6 @@ use super::thread_team::chunks;
 use cfo_engine::Shape;
 use cfo_engine::ops::Embed;
 
-/// Number of rows that one task copies.
 const TASK: usize = 256;
 
 pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
@@ -23,7 +22,6 @@ pub(super) fn embed<T: Real>(op: &Embed, input: &Shape, io: &Io<'_>) {
     });
 }
 
-/// Concatenates values whose rows have the given widths.
 pub(super) fn concat<T: Real>(width: impl Fn(usize) -> usize + Sync, io: &Io<'_>) {
     let whole: usize = (0..io.inputs.len()).map(&width).sum();
     chunks(io.output::<T>(0), whole * TASK, |task, rows| {

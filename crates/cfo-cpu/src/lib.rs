@@ -1,5 +1,4 @@
-//! The CPU backend: runs a planned graph on all cores. There is one file per operation, named as in the engine's
-//! `ops/`.
+//! The CPU backend: runs a planned graph on all cores. One file per operation, named as in the engine's `ops/`.
 
 mod all_reduce;
 mod attention;

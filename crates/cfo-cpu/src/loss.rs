@@ -5,7 +5,6 @@ use super::scalar::Real;
 use super::simd::vectorized;
 use super::thread_team::chunks;
 
-/// Number of elements of one partial sum.
 const BLOCK: usize = 1 << 12;
 
 pub(super) fn mean_squared_error<T: Real>(io: &Io<'_>) {

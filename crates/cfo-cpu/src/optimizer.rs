@@ -7,7 +7,6 @@ use super::simd::vectorized;
 use super::thread_team::{Shared, for_each};
 use cfo_engine::ops::Adam;
 
-/// Number of elements per task.
 const TASK: usize = 1 << 13;
 
 pub(super) fn global_norm<T: Real>(io: &Io<'_>) {
@@ -41,7 +40,6 @@ fn squares<T>(x: &[T]) -> T {
 }
 }
 
-/// Factors of one step of Adam, common to all elements.
 #[derive(Clone, Copy)]
 struct Factors<T> {
     betas: [T; 2],

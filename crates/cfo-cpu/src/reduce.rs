@@ -7,9 +7,7 @@ use super::thread_team::chunks;
 use cfo_engine::Shape;
 use cfo_engine::ops::Sum;
 
-/// Number of elements of one partial sum.
 const BLOCK: usize = 1 << 14;
-/// Number of columns per task.
 const COLUMNS: usize = 64;
 
 /// Maximum number of axes.
@@ -107,7 +105,6 @@ fn column_sums<T>(x: &[T], width: usize, start: usize, y: &mut [T]) {
 }
 }
 
-/// Any alternation of kept and reduced groups.
 fn general<T: Real>(x: &[T], groups: &[(bool, usize)], y: &mut [T]) {
     y.fill(T::ZERO);
     let mut index = [0usize; AXES];

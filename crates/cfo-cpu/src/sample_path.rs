@@ -1,5 +1,4 @@
-//! The batch sampler. Sample `i` of step `n` uses the counter `[i, n, stream, 0]`, its noise the counters `[block, n,
-//! stream, i + 1]`.
+//! The batch sampler. Sample `i` of step `n` uses counter `[i, n, stream, 0]`, its noise `[block, n, stream, i + 1]`.
 #![allow(unsafe_code)]
 
 use cfo_numerics::{Path, philox4x32};
@@ -18,7 +17,6 @@ pub(super) fn run<T: Real>(op: &SamplePath, io: &Io<'_>) {
     }
 }
 
-/// Draws windows of snapshots with their times.
 fn windows<T: Real>(op: &SamplePath, intervals: usize, io: &Io<'_>) {
     let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
     let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);
@@ -47,7 +45,6 @@ fn windows<T: Real>(op: &SamplePath, intervals: usize, io: &Io<'_>) {
     }
 }
 
-/// Draws points on paths, pairs, and whole trajectories.
 fn points<T: Real>(op: &SamplePath, io: &Io<'_>) {
     let (values, times) = (io.input::<T>(0), io.input::<f64>(1));
     let (offsets, step) = (io.input::<u32>(2), io.input::<u32>(3)[0]);

@@ -82,8 +82,7 @@ pub(crate) trait Real:
     }
 }
 
-/// Magnitude beyond which the sigmoid inside SiLU is exactly 0 or 1 in `f32` and in `f64`. Arguments are clamped there,
-/// since infinity times 0 is NaN.
+/// Magnitude beyond which the sigmoid inside SiLU is exactly 0 or 1. Arguments are clamped: infinity times 0 is NaN.
 const SILU_FLAT: f64 = 800.0;
 /// `SILU_FLAT` for GELU, whose square must not overflow either.
 const GELU_FLAT: f64 = 40.0;

@@ -93,7 +93,6 @@ macro_rules! vectorized {
 pub(crate) use vectorized;
 
 vectorized! {
-/// Adds numbers to others.
 pub(crate) fn add<T>(from: &[T], to: &mut [T]) {
     for (to, &from) in to.iter_mut().zip(from) {
         *to += from;

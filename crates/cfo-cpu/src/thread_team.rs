@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const PARTS: usize = 16;
 /// Number of checks for an offer after which a follower yields to other processes: about a tenth of a millisecond.
 const PATIENCE: usize = 2000;
-/// Bit of [`Team::state`] that is set while tasks are offered. The lower bits count the threads that work on them, the
-/// upper bits count offers.
+/// Bit of [`Team::state`] set while tasks are offered. Lower bits count the threads at work, upper bits the offers.
 const OPEN: u64 = 1 << 32;
 
 thread_local! {
@@ -207,8 +206,7 @@ pub(crate) fn for_each_task<T: Send>(
     unsafe { (*team).offer(&drain) };
 }
 
-/// Runs the tasks in parallel if there are enough to divide them evenly. Otherwise runs them one after another, so that
-/// each can use all threads.
+/// Runs the tasks in parallel if they divide evenly, otherwise one after another, each with all threads.
 pub(crate) fn for_each_outer(tasks: usize, work: impl Fn(usize) + Sync) {
     if tasks.is_multiple_of(lanes()) || tasks >= 4 * lanes() {
         for_each(tasks, work);
@@ -262,8 +260,7 @@ impl<T> Shared<T> {
         self.0
     }
 
-    /// Chunk `index` of `length` elements that are divided into chunks of `size` elements; the last ones may be
-    /// shorter.
+    /// Chunk `index` of `length` elements divided into chunks of `size` elements; the last ones may be shorter.
     ///
     /// # Safety
     /// The elements exist, and nothing else holds this chunk.

@@ -24,7 +24,6 @@ impl Open for Cuda {
     }
 }
 
-/// A GPU in use.
 #[derive(Debug)]
 struct Device {
     context: Arc<CudaContext>,
@@ -110,7 +109,6 @@ impl Storage for Tensor {
     }
 }
 
-/// The device memory of a graph's named tensor.
 pub(crate) fn device_tensor(memory: &Memory, name: &str, value_type: &Type) -> Result<Arc<Allocation>> {
     let storage = memory.storage(memory.bind(name, value_type)?);
     let tensor = (storage as &dyn Any).downcast_ref::<Tensor>();

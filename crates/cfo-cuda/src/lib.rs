@@ -2,8 +2,7 @@
 //!
 //! A fused graph is rewritten by the passes, *typed* (which values are bf16), planned, *lowered* to launches with fixed
 //! addresses, compiled by NVRTC, captured as a CUDA graph on the first run and replayed afterwards. Operations are in
-//! the folders `product/`, `convolution/`, `norm/` and `op/`. Their kernels are in folders of the same names in
-//! `kernels/`.
+//! `product/`, `convolution/`, `norm/` and `op/`, their kernels in folders of the same names in `kernels/`.
 
 mod backend;
 mod convolution;

@@ -1,12 +1,10 @@
-//! Inner products of the changes between neighbouring snapshots, from which the mean square of a path's velocity
-//! follows.
+//! Inner products of changes between neighbouring snapshots, which give the mean square of a path's velocity.
 
 use crate::simd::vectorized;
 
 /// Inner products of the changes between neighbouring snapshots, for each channel.
 ///
-/// For snapshots `u_0, ..., u_N` and changes `d_j = u_{j+1} - u_j` these are `<d_j, d_{j+o}>` for every offset `o`
-/// below a reach.
+/// For snapshots `u_j` and changes `d_j = u_{j+1} - u_j`: `<d_j, d_{j+o}>` for every offset `o` below a reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeProducts {
     channels: usize,
@@ -64,7 +62,6 @@ impl ChangeProducts {
     }
 }
 
-/// Adds the products of two fields to one sum per channel.
 fn add_products(one: &[f32], other: &[f32], sums: &mut [f64]) {
     match sums.len() {
         1 | 2 | 4 | 8 => add_in_lanes::<8>(one, other, sums),
@@ -84,7 +81,6 @@ fn add_in_lanes<const LANES: usize>(one: &[f32], other: &[f32], sums: &mut [f64]
 }
 
 vectorized! {
-    /// The sum of the products of each lane.
     fn products<const LANES: usize>(ones: &[[f32; LANES]], others: &[[f32; LANES]]) -> [f64; LANES] {
         let mut lanes = [0.0_f64; LANES];
         for (one, other) in ones.iter().zip(others) {

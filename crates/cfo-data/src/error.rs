@@ -326,17 +326,14 @@ impl DataError {
         Self::Damaged { path: path.to_owned(), place: Box::new(place), detail: detail.into() }
     }
 
-    /// Creates the error that a format or a feature is not supported.
     pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Self {
         Self::Unsupported { path: path.to_owned(), what: what.into() }
     }
 
-    /// Creates the error that an argument is invalid.
     pub(crate) fn argument(what: &'static str, found: impl Into<String>, needed: impl Into<String>) -> Self {
         Self::Argument { what, found: found.into(), needed: needed.into() }
     }
 
-    /// Creates an error from an I/O error while reading.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             ErrorKind::NotFound => Self::Missing { path: path.to_owned() },
@@ -349,7 +346,6 @@ impl DataError {
         }
     }
 
-    /// Creates an error from an I/O error while writing.
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             // A limit on file sizes and an exceeded quota are treated like a full disk.
@@ -370,7 +366,6 @@ fn dataset_of(place: &Place) -> String {
     }
 }
 
-/// Describes why a value cannot be used.
 fn unusable(value: f64) -> String {
     match value.is_finite() {
         true => format!(
@@ -380,7 +375,6 @@ fn unusable(value: f64) -> String {
     }
 }
 
-/// The first few names, for a message.
 pub(crate) fn listed(names: &[String]) -> String {
     const MOST: usize = 8;
     let shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();

@@ -13,11 +13,9 @@ use crate::sampling::spread;
 use crate::store::TrajectoryFile;
 use crate::{DataError, FieldShape};
 
-/// Maximum number of trajectories used, spread over the data.
 const MOST_TRAJECTORIES: usize = 32;
 /// Maximum number of snapshots used per trajectory, from its middle.
 const MOST_FRAMES: usize = 4096;
-/// Maximum number of points used per field.
 const MOST_POINTS: usize = 64;
 /// Approximate number of values used per channel, which determine a deviation to half a percent.
 const MOST_VALUES: usize = 1 << 17;
@@ -35,8 +33,7 @@ const LEAST_OWN: f64 = 0.5;
 /// Typical step of an input, in units of its deviation. The last digits of a sensor are finer.
 const LEAST_STEP: f64 = 0.1;
 
-/// Noise relative to a channel's deviation below which smoothing is not worth while, since splines have errors of that
-/// size.
+/// Noise relative to a channel's deviation below which splines have errors as large, so that smoothing is useless.
 const MATTERS: f64 = 1e-3;
 
 /// The noise of one channel.
@@ -78,7 +75,6 @@ pub struct NoiseEstimator {
     series: Vec<Series>,
 }
 
-/// The series of one trajectory that are used.
 #[derive(Clone, Debug)]
 struct Series {
     times: Vec<f64>,
@@ -99,8 +95,7 @@ impl NoiseEstimator {
         spread(count, MOST_TRAJECTORIES)
     }
 
-    /// Adds a trajectory. `read` returns its snapshots; `counts` gives the number of measurements averaged in each
-    /// (empty: one each).
+    /// Adds a trajectory; `counts` are the numbers of measurements averaged in its snapshots (empty: one each).
     ///
     /// # Errors
     /// If `read` fails.
@@ -154,8 +149,7 @@ impl NoiseEstimator {
         self.shape.grid.width() > 1 && self.shape.grid.width().is_multiple_of(2)
     }
 
-    /// The noise of each channel, given the channels' deviations. `known` noise, in units of these, is used without an
-    /// estimate.
+    /// The noise of each channel, given the deviations. `known` noise, in units of these, is used as it is.
     pub fn finish(&self, deviation: &[f64], known: Option<f64>) -> Vec<ChannelNoise> {
         deviation.iter().enumerate().map(|(channel, &spread)| self.channel(channel, spread, known)).collect()
     }

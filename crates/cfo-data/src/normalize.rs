@@ -236,7 +236,6 @@ impl Statistics {
     }
 }
 
-/// Sum, least and greatest value of each lane.
 struct Totals<const LANES: usize> {
     sums: [f64; LANES],
     low: [f32; LANES],

@@ -16,8 +16,7 @@ use crate::{DataError, Statistics};
 
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
-/// Logarithmic clocks that are compared with an even one, by the fraction of the horizon at which their rate is half
-/// the initial rate.
+/// Logarithmic clocks to compare with an even one, by the share of the horizon at which their rate is halved.
 const CLOCKS: [f64; 5] = [0.3, 0.1, 0.03, 0.01, 0.003];
 
 /// Factor by which a clock must reduce the error to be recommended: its network needs the time as an input.
@@ -26,7 +25,6 @@ const WORTH: f64 = 2.0;
 /// Snapshots read on either side of the left-out one: the reach of the widest stencil at a neighbouring knot.
 const REACH: usize = 4;
 
-/// Maximum number of trajectories used, spread over the file.
 const MOST_TRAJECTORIES: usize = 32;
 
 /// Maximum number of knots of a trajectory that are left out in turn, spread over its interior.
@@ -35,8 +33,7 @@ const MOST_KNOTS: usize = 32;
 /// Maximum number of values read, so that the cost does not grow with the file.
 const MOST_VALUES: usize = 1 << 26;
 
-/// Errors below this fraction of the noise cannot be resolved: a few hundred knots determine the noise's mean square to
-/// a tenth.
+/// Errors below this fraction of the noise cannot be resolved: some hundred knots give its mean square to a tenth.
 const HIDDEN: f64 = 0.3;
 
 /// Number of trajectories, and of snapshots of each, from which deviations are computed.
@@ -94,8 +91,7 @@ pub struct SamplingAudit {
     pub paths: Vec<Rebuilt>,
     /// Root mean square of the channels' noise, in units of their deviations.
     pub noise: f64,
-    /// The smoothest paths with wide stencils and logarithmic clocks, each with the fraction of the horizon at which
-    /// the clock's rate is half its initial rate.
+    /// The smoothest paths with wide stencils and logarithmic clocks, each with its share of the horizon at half rate.
     pub clocks: Vec<(f64, Rebuilt)>,
 }
 
@@ -124,8 +120,7 @@ impl SamplingAudit {
         Path { spline: Spline::Quintic, stencil: 7 },
     ];
 
-    /// The path for smoothed snapshots: of the paths compared, its velocity is the most accurate on noisy oscillators
-    /// and Lorenz.
+    /// The path for smoothed snapshots: of those compared, the most accurate on noisy oscillators and Lorenz.
     pub const SMOOTHED: Path = Path { spline: Spline::Quintic, stencil: 5 };
 
     /// Leaves out knots of `file`, one at a time. `deviation` is the deviation of each channel, `noise` that of its
@@ -205,8 +200,7 @@ impl SamplingAudit {
     }
 }
 
-/// Standard deviation of each channel over some snapshots, spread over the file; 1 where it is 0. All analyses of a
-/// file use this function, so that their relative values agree.
+/// Standard deviation (1 instead of 0) of each channel over snapshots spread over the file, for all analyses alike.
 ///
 /// # Errors
 /// If the file cannot be read, or a value is not finite.
@@ -260,8 +254,7 @@ fn tries() -> Vec<Try> {
     even.into_iter().chain(other).map(|(path, clock)| Try { path, clock, sums: Sums::default() }).collect()
 }
 
-/// Rebuilds the snapshot at a knot of a trajectory from its neighbours with every path. `share` maps a time to the
-/// elapsed fraction of the horizon.
+/// Rebuilds the snapshot at a knot from its neighbours with every path; `share` maps times to the horizon.
 fn leave_out(
     file: &TrajectoryFile,
     trajectory: usize,

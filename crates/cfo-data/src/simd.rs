@@ -1,5 +1,4 @@
-//! Loops over many numbers, also compiled for AVX2 and selected at run time. Every lane computes the same with and
-//! without AVX2, so results do not depend on the processor.
+//! Loops over many numbers, also compiled for AVX2 and selected at run time, with the same results in every lane.
 
 /// Defines a function whose body is compiled with and without AVX2, and selected at run time.
 macro_rules! vectorized {

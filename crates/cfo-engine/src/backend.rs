@@ -1,8 +1,8 @@
 //! The interface of a device: allocation of tensors, copies, compilation and execution of programs, feeds and drains.
 //!
 //! A backend is a crate that implements [`Backend`] and [`Open`]. It compiles fused graphs, whose operations are in
-//! [`ops`](crate::ops), with the memory layout of a [`Plan`]. The rest of this crate does not depend on particular
-//! backends.
+//! [`ops`](crate::ops), with the memory layout of a [`Plan`]. The rest of this crate does not depend on backends. All
+//! functions that return a `Result` also fail if the device does.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -44,9 +44,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn is_asynchronous(&self) -> bool;
 
     /// Bytes free for programs and tensors; `None` if the device does not report them.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn available(&self) -> Result<Option<u64>>;
 
     /// Checks that `bytes` can be allocated, where the free memory is known.
@@ -100,27 +97,15 @@ pub trait Storage: Any + fmt::Debug + Send + Sync {
     }
 
     /// Replaces all elements; `data` has as many values as there are elements of type `number`.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn write(&mut self, data: Data<'_>, number: Number) -> Result<()>;
 
     /// Reads all elements.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn read(&self, number: Number) -> Result<Vec<f64>>;
 
     /// Copies all elements of a tensor of the same device and size without a transfer over the host.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn copy_from(&mut self, from: &dyn Storage) -> Result<()>;
 
     /// Reads all elements of a tensor of single precision.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn read_f32(&self) -> Result<Vec<f32>> {
         Ok(self.read(Number::F32)?.into_iter().map(|value| value as f32).collect())
     }
@@ -134,27 +119,15 @@ pub trait Storage: Any + fmt::Debug + Send + Sync {
 /// A compiled program. The caller has checked that the memory is the one for which it was compiled.
 pub trait Executable: fmt::Debug + Send + Sync {
     /// Runs everything `times` times, effects included.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn run(&mut self, memory: &mut Memory, times: usize) -> Result<()>;
 
     /// Waits until all runs are done.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn wait(&self) -> Result<()>;
 
     /// Milliseconds of each operation, in order.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn profile(&mut self, memory: &mut Memory) -> Result<Vec<(String, f32)>>;
 
     /// Values of a requested output after all earlier runs.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn output(&self, index: usize) -> Result<Vec<f64>>;
 
     /// Bytes that the program allocates in addition to the tensors.
@@ -176,9 +149,6 @@ pub trait FeedDevice: fmt::Debug {
     fn page(&self, count: usize) -> Result<Box<dyn PageMemory>>;
 
     /// Makes a page the input of the next run and returns an unused page, if there is one.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn send(&mut self, memory: &mut Memory, page: Box<dyn PageMemory>)
     -> Result<Option<Box<dyn PageMemory>>>;
 }
@@ -186,18 +156,12 @@ pub trait FeedDevice: fmt::Debug {
 /// Transfers copies of one tensor to the host.
 pub trait DrainDevice: fmt::Debug + Send {
     /// Requests a copy of the values after all earlier runs.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn ask(&mut self, memory: &Memory) -> Result<()>;
 
     /// Number of requested copies that have not been taken.
     fn waiting(&self) -> usize;
 
     /// Waits for the oldest copy and passes it to `use_values`. Returns whether there was one.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn take(&mut self, use_values: &mut dyn FnMut(&[f32])) -> Result<bool>;
 }
 

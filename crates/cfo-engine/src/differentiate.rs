@@ -44,8 +44,7 @@ impl Graph {
         self.vector_jacobian_since(0, values, with_respect_to)
     }
 
-    /// Appends the vector-Jacobian product through the operations from index `first` on; earlier operations are
-    /// constants.
+    /// Appends the vector-Jacobian product through the operations from `first` on; earlier ones are constants.
     ///
     /// `first` is `entries().len()` before the operations were appended. A part of a graph can be appended again on a
     /// stored value, and so recomputed instead of kept. Long chains of steps are differentiated in this way with little
@@ -138,8 +137,7 @@ impl Graph {
         Ok(total)
     }
 
-    /// Concatenates cotangents of slices that tile an axis, instead of padding them with zeros and adding. `None` for
-    /// others.
+    /// Concatenates cotangents of slices that tile an axis, instead of adding padded ones. `None` for others.
     fn tile(&mut self, parts: &[Node]) -> Result<Option<Node>> {
         let mut pieces: BTreeMap<(usize, usize), Vec<Node>> = BTreeMap::new();
         let mut along = None;

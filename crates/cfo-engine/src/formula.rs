@@ -147,8 +147,7 @@ impl<'g> Var<'g> {
         assigned.node().map(|_| ())
     }
 
-    /// Applies a function that appends to the graph, for instance another method of [`Graph`]. The function must not
-    /// use this formula.
+    /// Applies a function that appends to the graph, such as another method of [`Graph`]; it must not use this formula.
     pub fn then(self, append: impl FnOnce(&mut Graph, Node) -> Result<Node>) -> Self {
         match self.node {
             Some(node) => self.formula.append(|graph| append(graph, node)),

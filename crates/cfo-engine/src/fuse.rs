@@ -1,5 +1,4 @@
-//! Fusion: removes unused values and combines chains of pointwise operations, broadcasts and slices into expressions.
-//! Each expression is one pass over memory.
+//! Fusion: removes unused values and combines pointwise operations, broadcasts and slices into one-pass expressions.
 //!
 //! A value with one reader is fused into it when both have the same shape. A value with several readers is fused into
 //! all of them, and so recomputed instead of stored, when that is cheap and reads only one whole operand. Forward
@@ -20,8 +19,7 @@ pub fn fuse(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, true)
 }
 
-/// Converts a graph without fusion: every operation is a pass of its own. The values are the same, which tests of
-/// fusion use.
+/// Converts a graph without fusion: every operation is a pass of its own, with the same values. Tests use it.
 pub fn separate(graph: &Graph, outputs: &[Node]) -> (Graph, Vec<Node>) {
     fold(graph, outputs, false)
 }
@@ -45,10 +43,8 @@ fn fold(graph: &Graph, outputs: &[Node], together: bool) -> (Graph, Vec<Node>) {
     (pass.fused, outputs)
 }
 
-/// The readers of each value.
 struct Uses {
     live: Vec<bool>,
-    /// Operations that read each value.
     readers: HashMap<Node, Vec<usize>>,
     requested: Vec<Node>,
 }
@@ -90,7 +86,6 @@ impl Folded {
         Self { shape: shape.clone(), operands: vec![(node, view)], code: vec![Line::Load(0)] }
     }
 
-    /// The expression broadcast to `shape`.
     fn broadcast(mut self, shape: &Shape) -> Self {
         let lead = shape.rank() - self.shape.rank();
         for (_, view) in &mut self.operands {
@@ -151,8 +146,7 @@ impl Folded {
         *lines.last().expect("an expression has a line")
     }
 
-    /// The expression with fewer axes: neighbouring axes that are contiguous in every operand are merged, and axes of
-    /// length 1 removed. The order of elements stays.
+    /// The expression with contiguous neighbouring axes merged and axes of length 1 removed, in the same order.
     fn collapse(self) -> Self {
         let mut axes: Vec<usize> = Vec::new();
         let mut strides: Vec<Vec<usize>> = vec![Vec::new(); self.operands.len()];

@@ -32,8 +32,7 @@ impl Node {
         self.output as usize
     }
 
-    /// The value that owns this value's memory. `source` returns the original of a reshaped value, and `None` for other
-    /// values.
+    /// The value that owns this value's memory; `source` returns the original of a reshaped value, else `None`.
     pub fn owner(self, source: impl Fn(Self) -> Option<Self>) -> Self {
         let mut node = self;
         while let Some(before) = source(node) {
@@ -156,8 +155,7 @@ impl Graph {
         self.tensor(name, Element::Real, shape)
     }
 
-    /// A trainable tensor. [`Memory::initialize`](crate::Memory::initialize) draws its values from the distribution
-    /// `initial`.
+    /// A trainable tensor; [`Memory::initialize`](crate::Memory::initialize) draws its values from `initial`.
     ///
     /// # Errors
     /// If the name belongs to another tensor.
@@ -165,8 +163,7 @@ impl Graph {
         self.declare(name, shape.into(), initial, false)
     }
 
-    /// A trainable tensor of complex numbers: the first half of the last axis holds real parts, the second half
-    /// imaginary parts.
+    /// A trainable tensor of complex numbers: the last axis holds the real parts, then the imaginary parts.
     ///
     /// # Errors
     /// If the name belongs to another tensor.

@@ -53,11 +53,9 @@ impl Initial {
 }
 
 impl Memory {
-    /// Adds the tensors that a graph keeps between runs and that memory does not hold yet: parameters drawn from
-    /// `seed`, optimiser state, counters at 0.
+    /// Adds the tensors that memory does not hold yet: parameters drawn from `seed`, optimiser state, counters at 0.
     ///
-    /// A parameter's values depend on the seed and on its index among the parameters. Tensors that memory holds already
-    /// get the roles that the graph declares.
+    /// A parameter's values depend on the seed and its index. Existing tensors get the roles that the graph declares.
     ///
     /// # Errors
     /// If a name belongs to a tensor of another type, or there is not enough memory.

@@ -84,7 +84,6 @@ impl Memory {
         self.identity
     }
 
-    /// Checks that an object was created for this memory.
     pub(crate) fn require(&self, identity: u64) -> Result<()> {
         match self.identity == identity {
             true => Ok(()),
@@ -138,7 +137,6 @@ impl Memory {
         Ok(self.tensors[self.find(name)?].role)
     }
 
-    /// Sets the purpose of a tensor.
     pub(crate) fn set_role(&mut self, name: &str, role: Role) -> Result<()> {
         let index = self.find(name)?;
         self.tensors[index].role = role;
@@ -253,8 +251,7 @@ impl Memory {
         Ok(found)
     }
 
-    /// Moves the chosen tensors to another memory of the same kind without a copy. Programs of this memory must be
-    /// compiled again.
+    /// Moves the chosen tensors to another memory of the same kind; programs of this memory must be compiled again.
     #[must_use]
     pub fn take(&mut self, chosen: impl Fn(&str) -> bool) -> Self {
         let (backend, collective, names) =

@@ -61,8 +61,7 @@ pub trait PlannedSteps {
     fn scratch_bytes(&self, id: usize) -> usize;
     /// The input whose memory the first output may reuse if no later step reads that input.
     fn in_place(&self, id: usize) -> Option<usize>;
-    /// While the total size is at most this number of bytes, no two buffers share memory, so that steps can run
-    /// concurrently.
+    /// Up to this total size in bytes, no two buffers share memory, so that steps can run concurrently.
     fn unshared_bytes(&self) -> usize;
 
     /// The value that owns a value's memory: the original of a reshaped value, otherwise the value itself.
@@ -170,7 +169,6 @@ struct Layout<'a> {
     program: &'a dyn PlannedSteps,
     last_read: Vec<Vec<usize>>,
     buffers: Vec<Buffer>,
-    /// The buffer of each value.
     buffer_of: Vec<Vec<Option<usize>>>,
     scratch_buffer: Vec<Option<usize>>,
 }

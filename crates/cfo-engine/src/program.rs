@@ -12,7 +12,6 @@ use crate::shape::{Element, Type};
 #[derive(Debug)]
 pub struct Program {
     executable: Box<dyn Executable>,
-    /// The memory for which it was compiled.
     memory: u64,
     plan: Plan,
     outputs: Vec<Type>,
@@ -59,8 +58,7 @@ impl Program {
 
     /// Measures the milliseconds of each operation, in the order of execution.
     ///
-    /// On the CPU this times the operations of one run. On CUDA every operation is timed alone and effects are left
-    /// out. Values and counters are those of a run.
+    /// The CPU times the operations of one run; CUDA times every operation alone and leaves effects out.
     ///
     /// # Errors
     /// If the memory is not the one for which the program was compiled, or the device fails.

@@ -1,7 +1,6 @@
 //! Purposes of tensors.
 
-/// Purpose of a tensor. It is declared with the tensor and decides what is stored after a run of a program,
-/// independently of the tensor's name.
+/// Purpose of a tensor, declared with it; it decides what is stored after a run, whatever the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A parameter of the network.

@@ -28,8 +28,7 @@ impl DrawBy {
         }
     }
 
-    /// The fraction of samples at each snapshot. A sample in between is divided between its two neighbours by linear
-    /// interpolation.
+    /// The fraction of samples at each snapshot; one in between is divided between its neighbours linearly.
     pub fn snapshot_shares(self, times: &[f64]) -> Vec<f64> {
         if self == Self::Snapshot {
             return vec![1.0 / times.len() as f64; times.len()];

@@ -7,14 +7,12 @@
 //! L_k(tau) = tau^k / k!  sigma^(s+1)  sum_(j=0)^(s-k) C(s+j, j) tau^j,     R_k(tau) = (-1)^k L_k(sigma)
 //! ```
 //!
-//! For `s = 2` these are `H_k0` and `H_k1` of the appendix "Quintic Hermite Interpolation". The factored form is exact
-//! at both ends.
+//! For `s = 2`, `H_k0` and `H_k1` of the appendix "Quintic Hermite Interpolation", factored to be exact at both ends.
 
 /// Largest number of matched derivatives that is supported.
 pub(crate) const MAX_SMOOTHNESS: usize = 8;
 
-/// The basis polynomials and their derivatives in `tau` at one point, with room for `N` matched derivatives; zero from
-/// `s + 1` on.
+/// The basis polynomials and their derivatives in `tau` at one point; zero from `s + 1` on, up to `N`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis<const N: usize> {
     /// `[L_k, R_k]`: weights on the derivatives at the left and at the right knot.

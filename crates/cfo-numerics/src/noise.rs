@@ -31,7 +31,6 @@ impl NoiseSchedule {
         self.slope(tau, length) - self.decay * self.gamma(tau)
     }
 
-    /// Time derivative of `gamma`.
     fn slope(&self, tau: f64, length: f64) -> f64 {
         let Some(below) = self.exponent.checked_sub(1) else { return 0.0 };
         let slope = f64::from(self.exponent) * power(tau * (1.0 - tau), below) * (1.0 - 2.0 * tau);

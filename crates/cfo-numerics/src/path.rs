@@ -127,8 +127,7 @@ impl PathError {
 
 /// The path through the snapshots of a trajectory (section "Probability Path Formulation" of the paper).
 ///
-/// Derivatives at the knots are estimated by finite differences. Each segment is the Hermite polynomial that matches
-/// the snapshots and the estimates at its two knots.
+/// Derivatives at the knots come from finite differences; each segment is the Hermite polynomial that matches them.
 ///
 /// The result is linear in the snapshots; see [`Path::weights`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,8 +179,7 @@ impl Path {
     /// Widest stencil.
     pub const MAX_STENCIL: usize = PathWeights::MAX - 1;
 
-    /// Creates a path. The stencil must have enough points for the derivatives that the spline matches: `s + 1`, or any
-    /// number for a linear spline.
+    /// Creates a path. Stencils need `s + 1` points for `s` matched derivatives, linear splines any number.
     pub fn new(spline: Spline, stencil: usize) -> Result<Self, PathError> {
         let smoothness = spline.smoothness();
         if smoothness > MAX_SMOOTHNESS {
@@ -311,8 +309,7 @@ fn interior_three_points(smoothness: usize, times: &[f64], segment: Segment) -> 
     weights
 }
 
-/// The path at one time as a linear map. Each of the snapshots `first..first + count` has a weight in the value `s(t)`
-/// and one in the velocity `s'(t)`.
+/// The path at one time as a linear map: weights of snapshots in the value `s(t)` and the velocity `s'(t)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathWeights {
     /// First snapshot with a weight.

@@ -43,16 +43,14 @@ pub struct Smoother {
     filter: Option<Filter>,
 }
 
-/// Variance of each value in units of the noise's variance. `counts` gives the number of measurements averaged in each
-/// (empty: one each).
+/// Variance of each value in units of the noise's; `counts` are the measurements averaged in each (empty: one).
 fn variances(snapshots: usize, counts: &[u32]) -> Vec<f64> {
     (0..snapshots).map(|i| counts.get(i).map_or(1.0, |&count| 1.0 / f64::from(count.max(1)))).collect()
 }
 
 impl Smoother {
-    /// Creates a smoother for increasing times. `ratio` is the prior's intensity relative to the noise's variance, with
-    /// times measured in `unit`. Fewer than four snapshots are not changed, and neither are any at an infinite ratio
-    /// (no noise).
+    /// Creates a smoother for increasing times; `ratio` is the prior's intensity over the noise's variance, with times
+    /// in `unit`. Fewer than four snapshots are not changed, and neither are any at an infinite ratio (no noise).
     /// Values are means of `counts` measurements each (empty: one each).
     pub fn new(times: &[f64], counts: &[u32], unit: f64, ratio: f64) -> Self {
         let snapshots = times.len();

@@ -31,8 +31,7 @@ pub fn weights(nodes: &[f64], at: f64, order: usize, out: &mut [f64]) {
     out.copy_from_slice(&table[order * nodes.len()..]);
 }
 
-/// Writes the weights of all derivatives `0..=max_order` at `at` into `out`, a row of `nodes.len()` weights per order.
-/// Allocates nothing.
+/// Writes the weights of all derivatives `0..=max_order` at `at` into `out`, a row of `nodes.len()` per order.
 ///
 /// # Panics
 /// If `out` does not hold `max_order + 1` rows.
@@ -40,8 +39,7 @@ pub fn table_of_weights(nodes: &[f64], at: f64, max_order: usize, out: &mut [f64
     table_in_unit(nodes, at, 1.0, max_order, out);
 }
 
-/// The weights of [`table_of_weights`], with derivatives of order `k` multiplied by `unit^k`. Scaling the nodes instead
-/// would make close ones coincide.
+/// The weights of [`table_of_weights`] times `unit^k` at order `k`. Scaling the nodes would make close ones coincide.
 pub(crate) fn table_in_unit(nodes: &[f64], at: f64, unit: f64, max_order: usize, out: &mut [f64]) {
     let count = nodes.len();
     assert_eq!(out.len(), (max_order + 1) * count, "one row of weights per order");

@@ -6,8 +6,7 @@ use thiserror::Error;
 
 /// The knots `t_0 < t_1 < ... < t_N` of one trajectory: at least one, finite, strictly increasing, with any distances.
 ///
-/// Only [`TimeGrid::new`] checks these properties; users of a grid may rely on them. A grid dereferences to a slice of
-/// its times.
+/// Only [`TimeGrid::new`] checks these properties. A grid dereferences to a slice of its times.
 ///
 /// ```
 /// use cfo_numerics::TimeGrid;

@@ -26,19 +26,16 @@ use cfo_view::text::{CellAlignment, TextTable, duration};
 /// A table or figure of the paper in the JSON document.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExhibitRow {
-    /// Its number in the paper.
     exhibit: &'static str,
     title: &'static str,
     target: Experiment,
     #[serde(flatten)]
     ending: ExperimentEnding,
-    /// The experiment's report, relative to the page.
     report: Option<String>,
     /// Its figures, relative to the page.
     figures: Vec<String>,
 }
 
-/// The end of an experiment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(crate) enum ExperimentEnding {
@@ -65,10 +62,8 @@ impl ExperimentEnding {
     }
 }
 
-/// The file beside a finished report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Finished {
-    /// The command that made it.
     command: String,
     version: String,
     seconds: f64,
@@ -236,7 +231,6 @@ fn record(
     })
 }
 
-/// The contents of the page, for the terminal.
 fn text(sections: &[PageSection], out: &Path) -> String {
     use CellAlignment::{Left, Right};
     let mut table =

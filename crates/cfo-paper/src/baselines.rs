@@ -19,13 +19,10 @@ use cfo_view::text::scientific;
 /// The paper's methods beside CFO and the neural ODE, each on the systems that it tries it on.
 const METHODS: [&str; 2] = ["pde-refiner", "conditional-flow-matching"];
 
-/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Costs {
-    /// Seconds per training batch, mean over the runs.
     seconds_per_batch: f64,
     paper_seconds_per_batch: Option<f64>,
-    /// Network evaluations of a rollout.
     evaluations: Option<usize>,
     /// Seconds per rollout, computed in batches.
     seconds_per_trajectory: Option<f64>,

@@ -2,14 +2,12 @@
 
 use cfo_view::text::{CellAlignment, TextTable, scientific};
 
-/// A column of a table of rows `R`.
 pub(crate) struct TableColumn<R> {
     heading: &'static str,
     alignment: CellAlignment,
     cell: fn(&R) -> String,
 }
 
-/// A column of words, aligned on the left.
 pub(crate) fn words<R>(heading: &'static str, cell: fn(&R) -> String) -> TableColumn<R> {
     TableColumn { heading, alignment: CellAlignment::Left, cell }
 }
@@ -19,7 +17,6 @@ pub(crate) fn number<R>(heading: &'static str, cell: fn(&R) -> String) -> TableC
     TableColumn { heading, alignment: CellAlignment::Right, cell }
 }
 
-/// The table of some rows.
 pub(crate) fn table<R>(columns: &[TableColumn<R>], rows: &[R]) -> TextTable {
     let mut table = TextTable::new(columns.iter().map(|column| (column.heading, column.alignment)));
     for row in rows {
@@ -38,7 +35,6 @@ pub(crate) fn diverged_or(value: Option<f64>, shown: fn(f64) -> String) -> Strin
     value.map_or_else(|| "diverged".into(), shown)
 }
 
-/// A count, or a dash where there is none.
 pub(crate) fn counted(value: Option<usize>) -> String {
     value.map_or_else(|| "-".into(), |count| count.to_string())
 }

@@ -40,7 +40,6 @@ pub trait Console: Debug + RefUnwindSafe + Sync {
     fn training(&self, steps: u32) -> Box<dyn Observer>;
 }
 
-/// A console that shows nothing.
 #[derive(Debug)]
 pub(crate) struct Silent;
 

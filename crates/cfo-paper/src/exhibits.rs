@@ -7,7 +7,6 @@ use crate::options::Experiment::{
     SplineOrder, Table1,
 };
 
-/// A table or a figure of the paper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exhibit {
     /// Its number in the paper, in the order of the source.

@@ -1,5 +1,4 @@
-//! Common parts of the experiments: data simulated once for each system, training runs that continue after an interruption,
-//! and their measurement.
+//! Parts of all experiments: data simulated once per system, training runs that can continue, measurement.
 //!
 //! An experiment describes its training runs and converts each [`TrainedRun`] to rows.
 
@@ -37,12 +36,10 @@ pub(crate) fn incomplete(failures: &[String]) -> Incomplete {
     }
 }
 
-/// Whether this process shares its work with others.
 fn has_ranks() -> bool {
     ranks::world().is_some_and(|ranks| ranks.size() > 1)
 }
 
-/// Numbers of finished and of all training runs.
 struct RunCount {
     done: usize,
     all: usize,
@@ -157,7 +154,6 @@ impl<'a> Laboratory<'a> {
         }
     }
 
-    /// Prints what would be trained.
     fn plan<'t>(&self, trainings: impl Iterator<Item = &'t NetworkTraining>) -> Result<()> {
         let seeds = self.arguments.training_seeds();
         let every = trainings.flat_map(|one| seeds.iter().map(move |&seed| (one, seed)));

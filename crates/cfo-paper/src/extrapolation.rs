@@ -21,9 +21,7 @@ use cfo_view::plot::LineStyle;
 /// Additional columns of this experiment; the errors are over the whole horizon.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TrainedHorizon {
-    /// Share of the horizon that was trained on.
     trained_on: f64,
-    /// Whether the network sees the time.
     time_embedding: bool,
     /// Mean over the snapshots of the second half; absent if a rollout diverged.
     second_half: Option<f64>,
@@ -35,8 +33,7 @@ impl TrainedHorizon {
     }
 }
 
-/// Networks with and without time as an input, each trained on the whole horizon and on its first half. The network of the
-/// recipe on the whole horizon is that of table 1.
+/// Networks with and without time as an input, trained on the whole horizon (one is table 1's) and on its first half.
 fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     let mut trainings = Vec::new();
     for time_embedding in [true, false] {

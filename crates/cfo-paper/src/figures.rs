@@ -23,9 +23,7 @@ use crate::{Made, published};
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::duration;
 
-/// The system whose losses are shown.
 const LOSSES: &str = "lorenz";
-/// The systems whose trajectories are shown.
 const PICTURED: [&str; 3] = ["burgers", "diffusion-reaction", "shallow-water"];
 
 /// A trajectory of a picture, or a training run of the figure of losses.
@@ -45,7 +43,6 @@ pub(crate) struct TrajectoryRow {
     paper: Option<f64>,
     /// The last report's, in units in which a network that predicts no change has 1.
     loss: Option<f64>,
-    /// Seconds of the training run.
     seconds: f64,
     #[serde(skip)]
     setup: Setup,
@@ -66,21 +63,17 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     ]
 }
 
-/// The progress of a training run.
 struct Course {
     label: &'static str,
-    /// Steps and losses.
     losses: Vec<(f64, f64)>,
     /// Seconds until each of them.
     clock: Vec<f64>,
 }
 
-/// Results collected from the training runs.
 #[derive(Default)]
 struct Found {
     rows: Vec<TrajectoryRow>,
     gallery: Gallery,
-    /// Losses of the training runs of each setup.
     losses: HashMap<String, Vec<Course>>,
 }
 
@@ -102,7 +95,6 @@ impl Found {
         }
     }
 
-    /// Keeps the losses of a training run.
     fn add_loss(&mut self, training: &NetworkTraining, outcome: &TrainedRun<'_>) {
         let loss = outcome.losses.last().map(|(_, loss)| *loss);
         self.rows.push(TrajectoryRow { loss, ..Self::row(training, outcome) });

@@ -117,7 +117,6 @@ fn setting(arguments: &Reproduce, systems: &[&TableSystem]) -> String {
     text + &format!("\n{seeds}; weights with the lowest validation error.\n")
 }
 
-/// The command that repeats a report.
 pub(crate) fn command(arguments: &Reproduce) -> String {
     let mut words =
         vec![format!("cfo reproduce {} --scale {}", arguments.target.name(), arguments.scale.name())];

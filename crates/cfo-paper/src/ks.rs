@@ -14,7 +14,6 @@ use crate::{Made, published};
 use cfo_view::plot::LineStyle;
 use cfo_view::text::duration;
 
-/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PaperTime {
     paper_seconds: Option<f64>,

@@ -15,7 +15,6 @@ use crate::training::NetworkTraining;
 use crate::{Made, published};
 use cfo_view::plot::LineStyle;
 
-/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LatentSpace {
     /// Absent for states as they are.
@@ -95,7 +94,6 @@ fn row(network: &TrainedNetwork<LatentRun>) -> NetworkRow<LatentSpace> {
 }
 
 impl LatentSpace {
-    /// Returns the name in tables and figures.
     fn label(&self) -> String {
         match self.wavelet {
             None => "states".into(),

@@ -120,7 +120,6 @@ fn refuse_training_options(arguments: &Reproduce) -> Result<()> {
     )
 }
 
-/// Refuses an option that was given but has no meaning here.
 fn refuse<const N: usize>(arguments: &Reproduce, given: [(&str, bool); N]) -> Result<()> {
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
@@ -132,13 +131,11 @@ fn refuse<const N: usize>(arguments: &Reproduce, given: [(&str, bool); N]) -> Re
     }
 }
 
-/// The report's folder.
 fn folder(arguments: &Reproduce) -> PathBuf {
     arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(arguments.target.name()))
 }
 
-/// Prints the results of a target and writes its report; there are none if only a share of the training runs was done. Fails if something is
-/// missing in it.
+/// Prints the results of a target and writes its report, unless only a share was trained. Fails if a part is missing.
 fn conclude<R: Serialize>(arguments: &Reproduce, record: Made<R>) -> Result<bool> {
     let record = match record {
         Err(error) if error.is::<NoReport>() => {
@@ -158,7 +155,6 @@ fn conclude<R: Serialize>(arguments: &Reproduce, record: Made<R>) -> Result<bool
     missing.map_or(Ok(true), |missing| Err(missing.into()))
 }
 
-/// Prints and files a report.
 fn publish<R: Serialize>(arguments: &Reproduce, record: &Record<R>) -> Result<()> {
     let folder = folder(arguments);
     let written =
@@ -179,11 +175,9 @@ type Made<R> = Result<Record<R>>;
 /// The results of a target, ready for the terminal and for the report's folder.
 struct Record<R> {
     document: ReportDocument<R>,
-    /// Text for the terminal.
     text: String,
     /// The report; it may show the figures in its folder by their names.
     markdown: String,
-    /// Figures by the stem of their file names.
     figures: Vec<(String, Figure)>,
     /// Images, likewise.
     pictures: Vec<(String, Panels)>,
@@ -194,8 +188,7 @@ struct Record<R> {
 }
 
 impl<R: Serialize> Record<R> {
-    /// Writes `report.json`, `report.md` and the figures, and replaces existing ones. Every file appears whole or not at
-    /// all.
+    /// Writes `report.json`, `report.md` and the figures, each whole or not at all, and replaces existing ones.
     fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         fs_err::create_dir_all(folder)?;
         let mut written = vec![folder.join("report.json"), folder.join("report.md")];
@@ -215,12 +208,10 @@ impl<R: Serialize> Record<R> {
     }
 }
 
-/// The JSON document of an experiment.
 #[derive(Debug, Serialize)]
 struct ReportDocument<R> {
     target: Experiment,
     scale: Scale,
-    /// Notes on the errors.
     notes: Vec<String>,
     rows: Vec<R>,
 }

@@ -102,7 +102,6 @@ impl<X> NetworkRow<X> {
     }
 }
 
-/// A method's name in tables and titles.
 pub(crate) fn label(method: &str) -> &str {
     match method {
         "cfo" => "CFO",
@@ -113,7 +112,6 @@ pub(crate) fn label(method: &str) -> &str {
     }
 }
 
-/// Columns of tables of networks.
 impl<X> NetworkRow<X> {
     /// Returns all columns: system and recipe, `before`, the error with its deviations, `after`.
     pub fn columns<const B: usize, const A: usize>(
@@ -160,8 +158,7 @@ impl<X> NetworkRow<X> {
     }
 }
 
-/// Draws the error over time of the first run of each network, in a figure for each setup. `look` returns the label, colour and
-/// line of a curve from its position in the figure and its row.
+/// Draws the errors over time of first runs, a figure per setup. `look` returns a curve's label, colour and line.
 pub(crate) fn errors_over_time<T, X>(
     title: &str,
     measured: &MeasuredNetworks<T>,

@@ -21,7 +21,6 @@ const SOLVERS: [&str; 3] = ["euler", "heun", "rk4"];
 /// Budgets of evaluations, relative to the baseline's.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 
-/// The paper's tables of the solvers.
 const TABLES: [&str; 3] = ["Table 8", "Table 9", "Table 2"];
 
 /// Additional columns of this experiment; the paper tabulates the error at the final time.
@@ -72,7 +71,6 @@ fn combinations() -> impl Iterator<Item = (usize, usize)> {
     (0..SOLVERS.len()).flat_map(|solver| (0..SHARES.len()).map(move |share| (solver, share)))
 }
 
-/// Rollouts of a run with every solver and every budget.
 fn budgets(outcome: &TrainedRun<'_>) -> Result<Vec<Option<Report>>> {
     let steps = outcome.intervals();
     let mut reports = Vec::new();

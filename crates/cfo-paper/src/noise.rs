@@ -13,14 +13,12 @@ use crate::system::Setup;
 use crate::training::NetworkTraining;
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 
-/// The systems of the paper's figure.
 const SYSTEMS: [&str; 2] = ["diffusion-reaction", "shallow-water"];
 /// Amplitudes in units of the normalised values. The paper names 0 to 1e-4, and larger ones without numbers.
 const AMPLITUDES: [f64; 7] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1];
 /// The paper finds stable errors up to this amplitude.
 const STABLE: f64 = 1e-4;
 
-/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NoiseAmplitude {
     amplitude: f64,

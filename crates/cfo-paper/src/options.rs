@@ -153,7 +153,6 @@ pub enum Scale {
 /// One of several equal shares of the training runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainingShare {
-    /// Number of the share, from 1.
     index: usize,
     count: usize,
 }

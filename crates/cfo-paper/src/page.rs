@@ -1,5 +1,4 @@
-//! The page of all experiments, assembled from their reports: as Markdown with separate figures, and as one HTML file with
-//! embedded figures.
+//! The page of all experiments, from their reports: Markdown with separate figures, and HTML with embedded ones.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,14 +15,12 @@ use crate::options::{ChoiceName, Experiment};
 use cfo_view::page::escaped;
 use cfo_view::text::duration;
 
-/// The parts of an experiment's report.
 #[derive(Debug, Default)]
 struct Report {
     /// Text without the title, the table and the figures.
     prose: String,
     /// The lines of its table; the first two are the heading.
     table: Vec<String>,
-    /// The rows of the table as data.
     rows: Vec<Value>,
     /// Caption and file of each figure.
     figures: Vec<(String, PathBuf)>,
@@ -61,7 +58,6 @@ fn figure(line: &str) -> Option<(&str, &str)> {
 pub(crate) struct PageSection {
     pub exhibit: &'static Exhibit,
     pub ending: ExperimentEnding,
-    /// The lines of its table.
     table: Vec<String>,
     /// Notes on rows of its table.
     notes: Vec<String>,
@@ -121,7 +117,6 @@ impl PageSection {
     }
 }
 
-/// The page as Markdown; figures are in the experiments' folders.
 pub(crate) fn markdown(
     command: &str,
     sections: &[PageSection],

@@ -21,8 +21,7 @@ use cfo_view::text::scientific;
 
 const SYSTEM: &str = "lorenz";
 
-/// Returns the common recipe of the methods: ours with a laptop's budget, and without time as an input, since the equations do
-/// not depend on it.
+/// Returns the common recipe: ours with a laptop's budget, and without time as an input, on which nothing depends.
 fn recipe(budget: &Budget) -> Result<Recipe> {
     let mut recipe = paper::System::find(SYSTEM)?.recipe(Edition::Ours);
     recipe.operator.set_time(false);
@@ -34,7 +33,6 @@ fn recipe(budget: &Budget) -> Result<Recipe> {
     Ok(recipe)
 }
 
-/// A method of the table.
 struct Method {
     name: &'static str,
     label: &'static str,
@@ -87,19 +85,16 @@ pub(crate) struct MethodRow {
     error: ErrorSpread,
     paper: Option<f64>,
     steps: u32,
-    /// Seconds of all training runs together.
     seconds: f64,
     #[serde(skip)]
     label: &'static str,
 }
 
-/// The size of the experiment.
 struct Budget {
     split: [usize; 3],
     steps: u32,
 }
 
-/// A training run and its result.
 struct Run {
     report: Report,
     losses: Vec<(f64, f64)>,

@@ -1,7 +1,6 @@
 //! `reverse`: the learned field integrated backward from a late snapshot of Burgers' equation.
 //!
-//! Diffusion smooths forward in time, so backward every error grows. The paper shows how far back one can go, and how
-//! noise in the last snapshot shortens that.
+//! Diffusion smooths forward in time, so backward every error grows. The paper shows how noise shortens the way back.
 
 use anyhow::Result;
 use cfo::data::Trajectory;
@@ -23,7 +22,6 @@ use crate::training::NetworkTraining;
 use cfo_view::plot::{Axis, Curve, Figure, LineStyle};
 use cfo_view::text::scientific;
 
-/// The system of this experiment.
 const SYSTEM: &str = "burgers";
 /// Noise in the last snapshot, relative to its root mean square. The paper does not state its levels.
 const NOISES: [f64; 3] = [0.0, 1e-3, 1e-2];
@@ -47,11 +45,9 @@ pub(crate) struct BackwardRow {
     paper: Option<f64>,
 }
 
-/// Results of a run.
 #[derive(Default)]
 struct Found {
     rows: Vec<BackwardRow>,
-    /// Errors over time by noise.
     curves: Vec<(String, Vec<(f64, f64)>)>,
     /// The true first snapshot and those reconstructed.
     fields: Vec<(String, Vec<f32>)>,
@@ -119,7 +115,6 @@ fn prefix(edition: Edition) -> &'static str {
     }
 }
 
-/// One backward integration of all test trajectories.
 struct Backward {
     from: f64,
     noise: f64,

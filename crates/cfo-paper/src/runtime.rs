@@ -24,7 +24,6 @@ use cfo_view::text::scientific;
 /// Budgets of the sweep, relative to the baseline's evaluations; the table has the first.
 const SHARES: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 
-/// Timed rollouts, of which the median is reported.
 const REPETITIONS: usize = 3;
 
 #[derive(Clone, Debug, Serialize)]
@@ -35,12 +34,9 @@ pub(crate) struct RuntimeRow {
     operator: &'static str,
     parameters: usize,
     batch: usize,
-    /// Seconds of a training step.
     seconds_per_step: f64,
     paper_seconds_per_step: Option<f64>,
-    /// Network evaluations of a rollout.
     evaluations: Option<usize>,
-    /// Trajectories rolled out together.
     trajectories: usize,
     /// Milliseconds of a rollout, all test trajectories together, over their number.
     milliseconds_per_trajectory: Option<f64>,

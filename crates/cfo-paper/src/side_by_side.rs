@@ -25,7 +25,6 @@ pub(crate) struct Shown {
     methods: Vec<(&'static str, Vec<f32>, Option<f64>)>,
 }
 
-/// The trajectories that are shown of a system.
 struct SideBySide {
     description: Description,
     shown: Vec<Shown>,
@@ -99,7 +98,6 @@ impl Shown {
         self.methods.last().and_then(|(_, _, error)| *error)
     }
 
-    /// Its predictions side by side.
     fn beside(&self, description: &Description, title: &str) -> Vec<Panels> {
         let errors: Vec<String> = self
             .methods
@@ -123,7 +121,6 @@ impl Shown {
     }
 }
 
-/// The name of a method above its fields.
 fn short_label(method: &'static str) -> &'static str {
     if method == "conditional-flow-matching" { "CFM" } else { label(method) }
 }

@@ -29,7 +29,6 @@ use cfo_view::text::scientific;
 const NAMES: [&str; 2] = ["lorenz", "burgers"];
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 
-/// The paths from which `cfo inspect` chooses.
 const PATHS: [Path; 7] = SamplingAudit::PATHS;
 
 /// Trajectories over which velocity errors are measured.
@@ -172,7 +171,6 @@ impl Sample {
         thin::kept(frames, keep_rate, self.seed, trajectory).into_iter().map(|frame| frame * FINE).collect()
     }
 
-    /// Norm of the velocity's error over the norm of the velocity.
     fn velocity_error(&self, path: Path, keep_rate: f64) -> f64 {
         let size = self.equation.description().shape.len();
         let [error, square] = (0..self.fine.len())
@@ -240,8 +238,7 @@ fn squared_errors(
     [errors, squares]
 }
 
-/// Seven-point differences of the fine trajectory. For Burgers their error is some 1e-4 of the velocity: the rounding of
-/// the stored values.
+/// Seven-point differences of the fine trajectory; on Burgers, rounding of the values makes an error of some 1e-4.
 fn difference_velocities(trajectory: &Trajectory, size: usize) -> Vec<f64> {
     const POINTS: usize = 7;
     let frames = trajectory.times.len();
@@ -283,7 +280,6 @@ fn label(row: &PathRow) -> String {
     row.stencil.map_or_else(|| row.spline.clone(), |points| format!("{}, {points} points", row.spline))
 }
 
-/// Returns the best path by each measure, for each keep rate.
 fn verdict(setup: &Setup, rows: &[PathRow]) -> String {
     let mut text = String::new();
     for keep_rate in KEEP_RATES {

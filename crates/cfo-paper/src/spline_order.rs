@@ -1,8 +1,7 @@
 //! `spline-order`: how well the velocity of a spline matches the true one on the Lorenz system. The paper has a figure of
 //! the error over a segment and a table of endpoint errors and empirical orders.
 //!
-//! Every segment of whole trajectories from random starts counts, and for the coarser steps every phase of the
-//! downsampling, so that each row averages over the same times.
+//! Every segment of whole trajectories counts, with every phase of the downsampling: all rows average the same times.
 
 use anyhow::Result;
 use cfo::data::Trajectory;
@@ -134,7 +133,6 @@ impl Sums {
         }
     }
 
-    /// Mean of the segments' relative errors.
     fn mean(&self, position: usize) -> f64 {
         self.relative[position] / self.segments as f64
     }

@@ -9,7 +9,6 @@ use cfo::recipe::FinetuneConfig;
 
 use crate::options::Scale;
 
-/// A system of the paper's tables.
 #[derive(Debug)]
 pub(crate) struct TableSystem {
     paper: &'static paper::System,
@@ -20,7 +19,6 @@ pub(crate) struct TableSystem {
     smoke: Smoke,
 }
 
-/// The reduction of a system with `smoke`.
 #[derive(Debug)]
 struct Smoke {
     split: [usize; 3],
@@ -31,7 +29,6 @@ struct Smoke {
     equation: Option<fn() -> Box<dyn Equation>>,
     /// Description of the other reductions.
     reduction: &'static str,
-    /// A note that readers of its errors need.
     caveat: Option<&'static str>,
 }
 
@@ -92,7 +89,6 @@ impl TableSystem {
     }
 }
 
-/// A system with one of its recipes, at a scale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub system: &'static TableSystem,
@@ -332,7 +328,6 @@ pub(crate) static SYSTEMS: [TableSystem; 6] = [
     },
 ];
 
-/// The note on the dam break of `smoke`.
 const SMALL_CAVEAT: &str = "`smoke` uses the varied dam break, whose trajectories are all distinct. On so coarse a grid the radial dam break of the benchmark has only a few \
                             dozen distinct trajectories, so the test trajectories would also be training trajectories.";
 

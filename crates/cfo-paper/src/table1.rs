@@ -1,5 +1,4 @@
-//! `table1`: rollout errors on the four systems, for CFO on 100, 50 and 25 % of the times and next-step prediction on all, each
-//! with the paper's recipe and with ours.
+//! `table1`: rollout errors of CFO on 100, 50 and 25 % of the times and of next-step prediction, with both recipes.
 //!
 //! The baseline is trained with every network that the paper compares, in the paper's form (the network predicts the next
 //! state) and in a stronger one (it predicts the change); the best is marked. What our recipe changes, it changes for the baseline too.
@@ -23,7 +22,6 @@ use cfo_view::text::scientific;
 const KEEP_RATES: [f64; 3] = [1.0, 0.5, 0.25];
 const SPLINES: [Spline; 2] = [Spline::Linear, Spline::Quintic];
 
-/// Additional columns of this experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BaselineRank {
     /// Whether it is the best of the baseline's rows of this system and recipe; none for CFO.
@@ -45,7 +43,6 @@ fn trainings(setup: Setup) -> Vec<NetworkTraining> {
     trainings
 }
 
-/// Errors of a run, and its losses by step.
 type Course = (Option<Report>, Vec<(f64, f64)>);
 
 pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {
@@ -76,7 +73,6 @@ pub(crate) fn run(arguments: &Reproduce) -> Made<NetworkRow<BaselineRank>> {
     Ok(findings.record(arguments, &measured))
 }
 
-/// Marks the baseline's best row of each system and recipe.
 fn mark_best(rows: &mut [NetworkRow<BaselineRank>]) {
     let error = |row: &NetworkRow<BaselineRank>| row.error.relative_l2.unwrap_or(f64::INFINITY);
     for i in 0..rows.len() {

@@ -6,7 +6,6 @@ use anyhow::Result;
 use cfo::data::{Split, Trajectory};
 use cfo::{Recipe, Report, Request, Solver, StepReport, Trained, Trajectories, Watch};
 
-/// A network that was trained, beside its data.
 pub(crate) struct TrainedRun<'a> {
     pub trained: Trained,
     /// Whole trajectories, whatever part of the horizon was trained on.

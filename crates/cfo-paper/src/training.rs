@@ -15,7 +15,6 @@ use cfo_view::text::{
     TextTable, json,
 };
 
-/// A network to be trained.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkTraining {
     pub setup: Setup,
@@ -138,7 +137,6 @@ impl NetworkTraining {
     }
 }
 
-/// A planned training run in the JSON document.
 #[derive(Debug, Serialize)]
 struct Planned<'a> {
     system: &'static str,
@@ -148,19 +146,15 @@ struct Planned<'a> {
     spline: Option<String>,
     prediction: Option<&'static str>,
     keep_rate: f64,
-    /// Share of the horizon that is trained on.
     horizon: f64,
     seed: u64,
-    /// Number of steps, with those of fine-tuning.
     steps: u32,
     finetune_steps: u32,
     paper: Option<f64>,
     name: &'a str,
-    /// The whole recipe.
     toml: String,
 }
 
-/// The JSON document of a plan.
 #[derive(Debug, Serialize)]
 struct Plan<'a> {
     target: Experiment,

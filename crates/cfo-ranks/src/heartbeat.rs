@@ -10,7 +10,6 @@ use crate::messenger::Messenger;
 use crate::mpi::{Mpi, Packet, Tag, Transfer};
 use crate::watch::GRACE;
 
-/// The time between two beats.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The heartbeats of this rank and of the previous one.
@@ -25,7 +24,6 @@ pub(crate) struct Heartbeat {
     received: u64,
     /// Intervals since the last beat was received.
     missed: u32,
-    /// Whether the job is over.
     stopped: bool,
 }
 

@@ -73,7 +73,6 @@ pub(crate) fn park() -> ! {
 /// An order to the messenger's thread; the thread ends after one that breaks.
 pub(crate) type MessengerOrder = Box<dyn FnOnce(&mut Messenger) -> ControlFlow<()> + Send>;
 
-/// The thread's state.
 pub(crate) struct Messenger {
     pub(crate) mpi: Mpi,
     pub(crate) hosts: Vec<String>,
@@ -94,7 +93,6 @@ pub(crate) struct Messenger {
 }
 
 impl Messenger {
-    /// Carries out orders until the last one.
     pub(crate) fn serve(&mut self, orders: &Receiver<MessengerOrder>) {
         loop {
             match orders.recv_timeout(4 * GLANCE) {
@@ -120,7 +118,6 @@ impl Messenger {
         work(self).unwrap_or_else(|error| self.end(&error))
     }
 
-    /// Sums numbers over all ranks.
     pub(crate) fn sum(&mut self, mut numbers: Numbers, order: RankSum) -> Result<Numbers> {
         match order {
             RankSum::Any => {
@@ -135,8 +132,7 @@ impl Messenger {
         Ok(numbers)
     }
 
-    /// Adds in the tree's order; who holds the left node of a pair receives the right one. A rank without shards has room for
-    /// the sum.
+    /// Adds in the tree's order: the holder of a pair's left node receives the right one. All have room for the sum.
     fn sum_in_tree(&mut self, numbers: &mut Numbers, own: Shards) -> Result<()> {
         let size = numbers.len().checked_div(own.count.max(1)).unwrap_or(0);
         let (ranks, here) = (self.mpi.size, self.mpi.rank);
@@ -165,7 +161,6 @@ impl Messenger {
         self.complete(request)
     }
 
-    /// Sends to a rank or receives from it.
     fn transfer(&mut self, values: Packet<'_>, rank: Option<usize>, sends: bool) -> Result<()> {
         let rank = rank.expect("every shard has a holder");
         // SAFETY: the caller holds the values until this returns.

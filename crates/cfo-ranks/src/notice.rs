@@ -10,11 +10,9 @@ const HEAD: usize = 16;
 pub(crate) enum RankWord {
     /// It waits for the others in the communication of this number.
     Waits(u64),
-    /// It failed.
     Failed(String),
 }
 
-/// A message and who sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) rank: usize,

@@ -47,7 +47,6 @@ impl Numbers {
         either!(self, values => add_in_tree(values, size));
     }
 
-    /// Adds numbers to those from `to` on.
     pub(crate) fn add(&mut self, to: usize, other: &Self) {
         match (self, other) {
             (Self::F32(values), Self::F32(other)) => add(&mut values[to..to + other.len()], other),

@@ -15,8 +15,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The shards of a rank, where `total` are divided over `size` ranks as evenly as can be. Rank 0 has the first one, and
-    /// where there are more ranks than shards some have none.
+    /// The shards of a rank, divided as evenly as can be; rank 0 has the first one, and further ranks may have none.
     pub fn of(total: usize, rank: usize, size: usize) -> Self {
         let start = |rank: usize| (rank * total).div_ceil(size);
         Self { first: start(rank), count: start(rank + 1) - start(rank), total }

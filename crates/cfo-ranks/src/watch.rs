@@ -59,8 +59,7 @@ impl Messenger {
         self.waiting.values().any(|&sequence| self.is_now(sequence))
     }
 
-    /// Whether a communication is the one under way. What a rank contributed before it hung may have let some of the others go
-    /// on to the next one.
+    /// Whether a communication is the one under way: some ranks may have gone on to the next one before this rank hung.
     pub(crate) fn is_now(&self, sequence: u64) -> bool {
         sequence.abs_diff(self.sequence) <= 2
     }

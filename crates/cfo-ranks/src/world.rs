@@ -62,7 +62,6 @@ pub fn require_joined() -> Result<()> {
     }
 }
 
-/// The library that the user names.
 fn named_library() -> Option<PathBuf> {
     std::env::var_os("CFO_MPI").filter(|name| !name.is_empty()).map(PathBuf::from)
 }

@@ -1,5 +1,4 @@
-//! The native module `cfo._native` of the Python package: crate `cfo-python`, and the command `cfo` for the package's
-//! script of that name.
+//! The native module `cfo._native` of the Python package: crate `cfo-python`, and the command `cfo`.
 //!
 //! Both are in one library because each of them contains the whole engine.
 

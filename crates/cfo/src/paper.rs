@@ -48,7 +48,6 @@ pub struct System {
 /// The learning rate of a transformer in our recipes, whose rates are chosen for other networks.
 pub const OUR_TRANSFORMER_RATE: f64 = 3e-4;
 
-/// Includes both recipes of a system.
 macro_rules! recipes {
     ($name:literal) => {
         (
@@ -124,7 +123,6 @@ impl System {
     }
 }
 
-/// Parses a recipe that is compiled in.
 fn parsed(text: &str) -> Recipe {
     Recipe::parse(text, &[]).expect("the recipes that are compiled in are parsed by a test")
 }
@@ -160,7 +158,6 @@ const OTHERS: [(&str, &str, &str); 8] = [
     other!("pde-refiner", "shallow-water"),
 ];
 
-/// Caveat of the radial dam break.
 const FEW_TRAJECTORIES: &str = "At most 81 trajectories of the radial dam break are distinct on 128 x 128 cells, so nearly every test trajectory is also a \
                                 training trajectory: the errors measure memorisation. All trajectories of `shallow-water-varied` are distinct.";
 

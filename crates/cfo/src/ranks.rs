@@ -17,7 +17,6 @@ pub fn is_first() -> bool {
     job().is_none_or(Ranks::is_first)
 }
 
-/// Returns whether a condition holds on any rank.
 pub(crate) fn any(holds: bool) -> bool {
     job().map_or(holds, |ranks| ranks.gather(&[u8::from(holds)]).iter().any(|answer| answer[0] != 0))
 }
@@ -113,9 +112,6 @@ pub(crate) fn require_same(what: &'static str, value: &str) -> Result<()> {
 }
 
 /// Copies the tensors that rank 0 keeps between the steps of a graph to every rank: weights, EMA, the optimiser's tensors.
-///
-/// # Errors
-/// If the device fails.
 pub(crate) fn share_weights(graph: &Graph, memory: &mut Memory) -> Result<()> {
     let Some(ranks) = job() else { return Ok(()) };
     // A checkpoint may hold counters that do not exist in a new memory.

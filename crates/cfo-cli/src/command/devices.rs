@@ -30,7 +30,6 @@ struct Job {
     nccl: Option<Found>,
 }
 
-/// One process of a job.
 #[derive(Debug, Serialize, Deserialize)]
 struct Rank {
     rank: usize,
@@ -40,11 +39,9 @@ struct Rank {
     threads: usize,
     /// Unique identifier of its GPU.
     gpu: Option<String>,
-    /// Other ranks on the same GPU.
     shares_with: Vec<usize>,
 }
 
-/// A library that was found.
 #[derive(Debug, Serialize)]
 struct Found {
     library: PathBuf,

@@ -19,7 +19,6 @@ use crate::report::{self, TextTable, scientific};
 use crate::terminal;
 use cfo_view::figures::{self, FigureFile};
 
-/// The JSON document.
 #[derive(Debug, Serialize)]
 struct EvaluationDocument {
     #[serde(serialize_with = "report::path")]
@@ -35,7 +34,6 @@ struct EvaluationDocument {
     diverged: Vec<Diverged>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shorter_steps: Option<ShorterSteps>,
-    /// Warnings.
     warnings: Vec<String>,
 }
 
@@ -89,7 +87,6 @@ pub fn run(arguments: &args::Evaluate) -> Result<()> {
     conclude(&document.diverged, document.trajectories)
 }
 
-/// Rolls out the trajectories of one part of the file.
 fn compare(trained: &Trained, part: &cfo::Part<'_>) -> Result<Report> {
     // Rank 0 counts its own share of the rollouts of all ranks.
     let ranks = cfo::ranks::world().map_or(1, |ranks| ranks.size() as u64);
@@ -112,7 +109,6 @@ fn too_long(found: &ShorterSteps) -> Option<String> {
     ))
 }
 
-/// Writes the report and its figures.
 fn write(
     arguments: &args::Evaluate,
     document: &EvaluationDocument,
@@ -132,7 +128,6 @@ fn write(
     Ok(())
 }
 
-/// Draws the figures and returns those that were written.
 fn draw(
     arguments: &args::Evaluate,
     description: &Description,
@@ -181,7 +176,6 @@ pub(super) fn divided(path: &Path, model: &Model, part: SplitPart) -> Result<Tra
     })
 }
 
-/// The trajectories of one part of a file.
 pub(super) fn part(set: &Trajectories, part: SplitPart) -> Result<cfo::Part<'_>> {
     let chosen = match part {
         SplitPart::Train => set.train(),
@@ -198,7 +192,6 @@ pub(super) fn part(set: &Trajectories, part: SplitPart) -> Result<cfo::Part<'_>>
     Ok(chosen)
 }
 
-/// Describes the comparison in a sentence.
 fn setting(document: &EvaluationDocument) -> String {
     format!(
         "`{}`, checkpoint `{}`: rollouts from the first snapshot of {} trajectories of `{}` with `{}`, compared at all their times",

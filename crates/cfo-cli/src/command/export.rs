@@ -21,7 +21,6 @@ use crate::{interrupt, report};
 /// Most values held in memory at a time.
 const HELD: usize = 1 << 22;
 
-/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(serialize_with = "report::path")]
@@ -30,11 +29,9 @@ struct Report {
     numbers: Option<PathBuf>,
     layout: String,
     trajectories: usize,
-    /// Their indices in the source.
     indices: Vec<usize>,
     frames: FrameCounts,
     bytes: u64,
-    /// Data that the layout cannot store.
     left_out: Vec<String>,
     seconds: f64,
 }

@@ -16,9 +16,6 @@ pub(super) struct FrameCounts {
 }
 
 /// The layout that the extension of a file selects: a NumPy archive for `.npz`, HDF5 for `.h5` and `.hdf5`.
-///
-/// # Errors
-/// If the name has another extension.
 pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     match extension.as_deref() {
@@ -32,7 +29,6 @@ pub(super) fn layout_of(path: &Path) -> Result<OutputLayout, DataError> {
     }
 }
 
-/// Refuses to replace an existing file without `--force`.
 pub(super) fn refuse_existing(path: &Path, force: bool) -> Result<()> {
     if path.exists() && !force {
         bail!(CfoError::bad_data(
@@ -43,7 +39,6 @@ pub(super) fn refuse_existing(path: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether two paths are of one existing file.
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {
     matches!((fs_err::canonicalize(a), fs_err::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }

@@ -18,7 +18,6 @@ use crate::interrupt;
 use crate::progress::TerminalProgress;
 use crate::report;
 
-/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     out: PathBuf,

@@ -1,4 +1,5 @@
-//! Micro-kernels: a few rows times one panel of columns, with sums in registers.
+//! Micro-kernels: a few rows times one panel of columns, with sums in registers. All unsafe functions need what [`rows`]
+//! needs.
 #![allow(unsafe_code)]
 
 use super::vector::Vector;
@@ -10,7 +11,6 @@ pub(crate) struct Rows<T> {
     /// Start of the run of tap `t` and row `r` at `t * ROWS + r`.
     pub(crate) a: *const *const T,
     pub(crate) taps: usize,
-    /// Length of every run.
     pub(crate) inner: usize,
     /// One panel for every tap and `k`, `b_stride` apart.
     pub(crate) b: *const T,
@@ -31,7 +31,6 @@ pub(crate) struct Ahead<T> {
 pub(crate) const AHEAD_STEPS: usize = 16;
 
 impl<T> Ahead<T> {
-    /// Nothing to prefetch.
     pub(crate) fn nothing() -> Self {
         Self { start: std::ptr::null(), stride: 0 }
     }
@@ -58,7 +57,6 @@ pub(crate) struct InnerRun {
     pub(crate) length: usize,
 }
 
-/// Destination of the rows of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Destination<T> {
     /// Start of each row, or of the first one if `stride` is not 0.
@@ -67,9 +65,7 @@ pub(crate) struct Destination<T> {
     pub(crate) stride: usize,
     /// Added to every row's start.
     pub(crate) column: usize,
-    /// Number of existing columns of the panel.
     pub(crate) valid: usize,
-    /// Whether the product is added to the existing values.
     pub(crate) accumulate: bool,
 }
 
@@ -91,7 +87,6 @@ impl<T> Destination<T> {
     }
 }
 
-/// Prefetches a cache line.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -168,7 +163,6 @@ pub(super) unsafe fn rows<V: Vector, const R: usize, const P: usize>(p: &Rows<V:
     }
 }
 
-/// Adds one inner step.
 #[inline(always)]
 unsafe fn step<V: Vector, const R: usize, const P: usize>(
     a: &[*const V::Scalar; R],
@@ -188,8 +182,6 @@ unsafe fn step<V: Vector, const R: usize, const P: usize>(
     }
 }
 
-/// # Safety
-/// As for [`rows`].
 #[inline(always)]
 pub(super) unsafe fn columns<V: Vector, const R: usize, const P: usize>(p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.
@@ -242,7 +234,6 @@ unsafe fn write<V: Vector, const R: usize, const P: usize>(sums: &[[V; P]; R], c
     }
 }
 
-/// Neighbouring vectors.
 #[inline(always)]
 pub(crate) unsafe fn load<V: Vector, const P: usize>(from: *const V::Scalar) -> [V; P] {
     // SAFETY: by the caller.
@@ -260,9 +251,6 @@ macro_rules! with_rows {
 }
 
 /// A product of a tile of up to [`Vector::TILE`] rows with a panel of [`Vector::SHEET`] columns, or of one vector.
-///
-/// # Safety
-/// As for [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
@@ -275,9 +263,6 @@ pub(crate) unsafe fn multiply_tile<V: Vector>(rows: usize, width: usize, p: &Row
 }
 
 /// A product of a tile of rows with a transposed left side; see [`multiply_tile`].
-///
-/// # Safety
-/// As for [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_tile_columns<V: Vector>(rows: usize, width: usize, p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.
@@ -290,9 +275,6 @@ pub(crate) unsafe fn multiply_tile_columns<V: Vector>(rows: usize, width: usize,
 }
 
 /// [`Vector::rows`] for a number of rows known at run time.
-///
-/// # Safety
-/// As for [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_rows<V: Vector>(rows: usize, p: &Rows<V::Scalar>) {
     // SAFETY: by the caller.
@@ -300,9 +282,6 @@ pub(crate) unsafe fn multiply_rows<V: Vector>(rows: usize, p: &Rows<V::Scalar>) 
 }
 
 /// [`Vector::columns`] for a number of rows known at run time.
-///
-/// # Safety
-/// As for [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_columns<V: Vector>(rows: usize, p: &Columns<V::Scalar>) {
     // SAFETY: by the caller.

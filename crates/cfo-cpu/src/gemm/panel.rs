@@ -1,4 +1,5 @@
-//! Packing of panels of columns in the order in which micro-kernels read them.
+//! Packing of panels of columns in the order in which micro-kernels read them. Unsafe functions need what [`pack_panel`]
+//! needs.
 #![allow(unsafe_code)]
 
 use super::kernel::prefetch;
@@ -29,11 +30,7 @@ impl<T> Strided<T> {
     }
 }
 
-/// Copies `rows` rows of up to [`Vector::PANEL`] columns, of which `valid` exist, one after another. Missing columns
-/// are zero.
-///
-/// # Safety
-/// As for [`pack_panel`].
+/// Copies `rows` rows of up to [`Vector::PANEL`] columns, of which `valid` exist; missing columns are zero.
 #[inline(always)]
 pub(crate) unsafe fn pack<V: Vector>(
     from: Strided<V::Scalar>,
@@ -93,11 +90,7 @@ pub(crate) unsafe fn pack_panel<V: Vector>(
     }
 }
 
-/// Copies `length` runs of `count` elements. Runs start `from_stride` apart in the source and `to_stride` apart in the
-/// destination.
-///
-/// # Safety
-/// As for [`pack_panel`].
+/// Copies `length` runs of `count` elements, `from_stride` apart in the source and `to_stride` in the destination.
 #[inline(always)]
 pub(crate) unsafe fn pack_runs<V: Vector>(
     (from, from_stride): (*const V::Scalar, usize),
@@ -122,9 +115,6 @@ pub(crate) unsafe fn pack_runs<V: Vector>(
 
 /// Copies a transposed left side into consecutive blocks of [`Vector::ROWS`] rows. Element `(k, row)` is at `from[k *
 /// stride + row]`; in a block, the rows are contiguous for every `k`. Missing rows are not written.
-///
-/// # Safety
-/// As for [`pack`].
 #[inline(always)]
 pub(crate) unsafe fn pack_left<V: Vector>(
     from: *const V::Scalar,

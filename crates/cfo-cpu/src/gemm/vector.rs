@@ -18,8 +18,7 @@ pub(crate) trait Vector: Copy {
     const PANEL: usize = 2 * Self::WIDTH;
     /// Rows that the micro-kernels compute at once: as many as the registers hold.
     const ROWS: usize;
-    /// Numbers in a panel of a plain product, in which only the product needs registers. With fewer loads, the
-    /// product's speed approaches that of its multiplications.
+    /// Numbers in a panel of a plain product: fewer loads per multiplication, as only the product needs registers.
     const SHEET: usize;
     /// Number of rows for such a panel.
     const TILE: usize;
@@ -52,8 +51,6 @@ pub(crate) trait Vector: Copy {
 
 /// Work that is written once for all vectors. `run` must always be inlined.
 pub(crate) trait VectorWork<T> {
-    /// # Safety
-    /// As for [`Vector`].
     unsafe fn run<V: Vector<Scalar = T>>(self);
 }
 

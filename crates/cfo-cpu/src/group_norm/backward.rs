@@ -9,13 +9,11 @@ use crate::thread_team::{Shared, chunks, for_each_outer};
 use cfo_engine::Shape;
 use cfo_engine::ops::{Activation, GroupNorm};
 
-/// Scratch memory of a sample: four sums for each block and lane, five coefficients for each lane, three sums per
-/// channel.
+/// Scratch memory of a sample: four sums per block and lane, five coefficients per lane, three sums per channel.
 fn backward_scratch(cut: &Cut) -> usize {
     (4 * cut.blocks + 5) * cut.lanes + 3 * cut.channels
 }
 
-/// Real elements of scratch memory of the backward operation.
 pub(crate) fn scratch_backward(op: &GroupNorm, x: &Shape) -> usize {
     let cut = Cut::new(op, x);
     cut.batch * backward_scratch(&cut)

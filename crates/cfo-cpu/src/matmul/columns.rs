@@ -13,8 +13,7 @@ use crate::thread_team::chunks;
 pub(super) const BLOCK: [usize; 2] = [256, 4 * SHEET];
 /// Inner steps that are packed at a time: a panel of this length fits into the first-level cache.
 const INNER: usize = 128;
-/// Largest number of inner steps for which nothing is packed: the result is written once, row by row, at the speed of
-/// memory.
+/// Largest number of inner steps for which nothing is packed: the result is written once, at the speed of memory.
 const OUTER: usize = 4;
 /// Number of elements that one task adds when parts of a result are combined.
 const TASK: usize = 1 << 12;
@@ -28,8 +27,7 @@ pub(super) fn parts(inner: usize) -> usize {
     }
 }
 
-/// Distance of the inner steps of the packed left side, an odd number of cache lines, so that steps use different cache
-/// lines.
+/// Distance of the inner steps of the packed left side: an odd number of cache lines, so that steps use different ones.
 fn left_stride(rows: usize) -> usize {
     (rows.div_ceil(16) | 1) * 16
 }

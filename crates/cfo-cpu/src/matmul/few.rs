@@ -4,9 +4,7 @@ use super::Block;
 use crate::gemm::{Vector, VectorWork, load, prefetch};
 use crate::scalar::Real;
 
-/// Largest number of rows for this algorithm.
 pub(super) const ROWS: usize = 4;
-/// Number of adjacent vectors.
 const SPAN: usize = 4;
 /// Number of steps of the inner sum that are prefetched.
 const AHEAD: usize = 16;
@@ -39,8 +37,7 @@ impl<T: Real> StreamedProduct<'_, T> {
     unsafe fn rows<V: Vector<Scalar = T>, const R: usize>(&self) {
         let (block, p) = (&self.block, self.block.product);
         let (range, columns) = (block.rows(), block.columns());
-        // SAFETY: the graph checked that every operand contains the elements within reach of its strides, and tasks
-        // write disjoint parts of the output.
+        // SAFETY: the graph checked the operands' strides, and tasks write disjoint parts of the output.
         unsafe {
             let b = block.b.as_ptr().add(block.start(&p.b));
             let start = block.start(&p.a);

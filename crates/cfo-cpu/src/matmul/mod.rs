@@ -23,7 +23,6 @@ pub(super) use local::{LOCAL_PANEL, Local};
 /// Number of tasks below which columns are divided too.
 const TASKS: usize = 8;
 
-/// Algorithms for products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     /// Many contiguous rows of the left side: the right side is packed first.
@@ -93,7 +92,6 @@ impl Product {
         [self.rows.div_ceil(self.block[0].max(1)), self.columns.div_ceil(self.block[1].max(1))]
     }
 
-    /// Number of blocks of the result.
     fn tasks(&self) -> usize {
         self.batch[0] * self.batch[1] * self.blocks()[0] * self.blocks()[1]
     }
@@ -103,7 +101,6 @@ impl Product {
         [0, 1].map(|axis| if self.b.batch[axis] == 0 { 1 } else { self.batch[axis] })
     }
 
-    /// Number of elements of one packed right side.
     fn sheet_elements(&self) -> usize {
         self.inner * self.columns.next_multiple_of(SHEET)
     }
@@ -133,7 +130,6 @@ fn even(whole: usize, most: usize, unit: usize) -> usize {
     whole.div_ceil(blocks).next_multiple_of(unit).max(1)
 }
 
-/// Real elements of scratch memory.
 pub(super) fn scratch(op: &MatMul) -> usize {
     let product = Product::new(op);
     product.shared_elements() + lanes() * product.lane_elements()
@@ -194,7 +190,6 @@ impl<T> Block<'_, T> {
         [self.matrix / self.product.batch[1], self.matrix % self.product.batch[1]]
     }
 
-    /// Offset of the matrix in an operand.
     fn start(&self, operand: &Operand) -> usize {
         let [p, q] = self.matrices();
         operand.batch[0] * p + operand.batch[1] * q

@@ -11,14 +11,12 @@ use crate::scalar::Real;
 
 /// Number of rows that one task multiplies with packed panels.
 pub(super) const BLOCK: usize = 96;
-/// Largest number of rows for which every task packs its own panel, which is then used too few times to leave the
-/// cache.
+/// Largest number of rows for which every task packs its own panel, which then stays in the cache.
 pub(super) const FEW: usize = 192;
 /// Inner steps after which sums are written to memory, so that a panel stays in the cache: the second-level one if it
 /// was packed for all tasks, the first-level one if it has just been packed.
 const INNER: [usize; 2] = [320, 128];
 
-/// Number of steps of each run of the inner sum.
 fn run_length(product: &Product) -> usize {
     super::even(product.inner, INNER[usize::from(product.algorithm == Algorithm::Own)], 16)
 }
@@ -28,7 +26,6 @@ pub(super) fn own_elements(product: &Product) -> usize {
     run_length(product) * SHEET
 }
 
-/// Packs all right sides.
 pub(super) fn pack_all<T: Real>(product: &Product, b: &[T], panels: Shared<T>) {
     let groups = product.columns.div_ceil(SHEET);
     for_each_task(product.packed()[0] * product.packed()[1] * groups, &mut [], 0, |task, _: &mut [T]| {
@@ -101,8 +98,7 @@ impl<T: Real> ByRows<'_, T> {
 }
 
 impl<T: Real> Block<'_, T> {
-    /// Address of the next panel that this task packs, or this thread by the order of tasks, for prefetching; `asked`
-    /// pieces of it have been prefetched.
+    /// Address of the next panel to pack, for prefetching; `asked` pieces of it have been prefetched.
     #[inline(always)]
     fn ahead<V: Vector<Scalar = T>>(&self, column: usize, steps: &Range<usize>, asked: usize) -> Ahead<T> {
         let p = self.product;

@@ -6,7 +6,6 @@ use crate::norm::group_norm::activation_number;
 use crate::program::instruction::GroupNorm;
 use crate::program::{Code, KernelFile, Lowering, OpIo, Parameters};
 
-/// Appends the launch of a norm that contains a convolution.
 pub(crate) fn lower(op: &GroupNorm, code: &Code, id: usize, io: &OpIo, to: &mut Lowering) {
     let (entry, weight) = (&code.entries[id], io.inputs[io.inputs.len() - 1]);
     let conv = op.of.as_ref().expect("merged with a convolution");

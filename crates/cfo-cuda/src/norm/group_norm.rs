@@ -84,8 +84,7 @@ pub(crate) fn select<'a>(op: &'a GroupNorm, x: &'a Shape, scalars: &Scalars, tar
     Selected::new(4 * numbers, move |io, to| lower(op, x, Algorithm { kept, cut }, io, to))
 }
 
-/// Selects the backward operation, with scratch memory for the sums, each group's coefficients and each sample's
-/// contribution to the gradients.
+/// Selects the backward operation, with scratch memory for sums, coefficients and parts of the gradients.
 pub(crate) fn select_backward<'a>(
     backward: &'a GroupNormBackward,
     x: &'a Shape,

@@ -5,16 +5,13 @@ use crate::program::{KernelFile, Scalar};
 use cfo_engine::Shape;
 use cfo_engine::ops::GroupNorm;
 
-/// Number of threads per block.
 pub(crate) const THREADS: usize = 256;
 /// Shared memory that a block must be able to use; devices with this amount support clusters too.
 const SHARED: usize = 227 << 10;
 
-/// Maximum number of rows of a block in a cluster.
 const ROWS: usize = 256;
 /// Bytes of a row that a cluster processes at once.
 const SLICE: usize = 128;
-/// Maximum number of blocks of a cluster.
 const CLUSTER: usize = 16;
 /// Maximum number of blocks of a cluster in single precision, where a team is faster than a large cluster.
 const CLUSTER_SINGLE: usize = 8;
@@ -26,7 +23,6 @@ const ASIDE: usize = 16 << 10;
 /// Bytes that a block could transfer while its team synchronises.
 const MEETING: usize = 32 << 10;
 
-/// Division of a norm among blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupNormPlan {
     /// A cluster has all rows of `channels` channels of a sample.
@@ -36,8 +32,7 @@ pub(crate) enum GroupNormPlan {
 }
 
 impl GroupNormPlan {
-    /// Chooses a plan for fields of these types, of which the first `fields` are kept. `None` if other kernels are
-    /// faster or the fields do not fit.
+    /// Chooses a plan that keeps the first `fields` fields. `None` if others are faster or they do not fit.
     pub(crate) fn of(
         op: &GroupNorm,
         x: &Shape,
@@ -96,7 +91,6 @@ impl GroupNormPlan {
         }
     }
 
-    /// Template arguments.
     pub(crate) fn numbers(&self, op: &GroupNorm, x: &Shape) -> String {
         let (batch, channels, groups) = (x.axes()[0], x.last(), op.groups);
         let positions = x.len() / (batch * channels).max(1);
@@ -110,7 +104,6 @@ impl GroupNormPlan {
         }
     }
 
-    /// Grid, threads and shared memory of a launch.
     pub(crate) fn shape(&self, x: &Shape) -> ([u32; 3], u32, u32) {
         let (batch, channels) = (x.axes()[0], x.last());
         let (grid, shared) = match *self {
@@ -130,7 +123,6 @@ impl GroupNormPlan {
         }
     }
 
-    /// Number of parts from which the gradients of parameters are summed.
     pub(crate) fn parts(&self, x: &Shape) -> usize {
         match *self {
             Self::Cluster { .. } => x.axes()[0],
@@ -139,8 +131,7 @@ impl GroupNormPlan {
     }
 }
 
-/// Maximum numbers of scratch memory for teams. For each block these are sums of groups and channels of two samples,
-/// and its contribution to the parameters' gradients.
+/// Maximum numbers of scratch memory for teams: for each block sums of two samples, and a part of the gradients.
 pub(crate) fn scratch(op: &GroupNorm, channels: usize, multiprocessors: u32) -> usize {
     RESIDENT * multiprocessors as usize * (2 * (2 * op.groups + channels) + 3 * channels)
 }

@@ -1,5 +1,4 @@
-//! Layer normalisation with scale and shift for each sample, fused with the gated residual before it and, in the
-//! backward pass, after it.
+//! Layer normalisation with scale and shift per sample, fused with the gated residual before or, backward, after it.
 
 use crate::program::instruction::{LayerNorm, LayerNormBackward};
 use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Selected, vector};

@@ -1,5 +1,4 @@
-//! Attention by our own kernels. In bf16 they use tensor cores, with whole heads in shared memory where they fit. In
-//! other precisions a thread computes a row.
+//! Attention by our own kernels: in bf16 on tensor cores, whole heads where they fit; otherwise a thread per row.
 
 use crate::program::{Gpu, KernelFile, Lowering, OpIo, Parameters, Scalar, Selected};
 use cfo_engine::Shape;
@@ -14,7 +13,6 @@ fn sizes(heads: usize, qkv: &Shape) -> [usize; 3] {
     [batch, tokens, width / 3 / heads]
 }
 
-/// Number of rows per block on tensor cores.
 const ROWS: usize = 64;
 
 /// Division of the rows: kernels' file, suffix of their names, their template arguments, rows per block.
@@ -47,7 +45,6 @@ impl WholeHeads {
     /// Number of threads for which a multiprocessor has enough registers: half of 255 each in the forward pass.
     const RESIDENT: [u32; 2] = [512, 256];
 
-    /// Chooses the parameters; `None` if a head does not fit.
     fn of([_, tokens, head]: [usize; 3], scalar: Scalar, shared: u32) -> Option<Self> {
         if scalar != Scalar::Bf16 || head % 16 != 0 || tokens > Self::MOST[0] || head > Self::MOST[1] {
             return None;
@@ -56,8 +53,7 @@ impl WholeHeads {
         let forward = (rows as u32, (3 * 2 * rows * head) as u32);
         [64, 32].into_iter().find_map(|step| {
             let rows = tokens.next_multiple_of(step);
-            // Queries, cotangents, values, results, this head's keys and the next one's; two steps of scores; two
-            // numbers per row.
+            // Queries, cotangents, values, results, keys of two heads; two steps of scores; two numbers per row.
             let backward = (rows as u32, (2 * rows * (6 * head + 2 * step + 4)) as u32);
             (backward.1.max(forward.1) <= shared).then_some(Self { forward, backward, step })
         })

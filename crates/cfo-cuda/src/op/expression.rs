@@ -90,8 +90,7 @@ fn body(expression: &Expression, width: usize, total: usize) -> String {
     text
 }
 
-/// Code for the value of an expression whose operands are all read in order: `WIDTH` neighbours from `at` on, written
-/// to `value`.
+/// Code that writes `WIDTH` neighbours from `at` on to `value`, for an expression whose operands are all read in order.
 pub(crate) fn at(expression: &Expression) -> String {
     let mut text = String::new();
     for operand in 0..expression.views.len() {

@@ -16,11 +16,9 @@ enum SumAlgorithm {
     General(Vec<(bool, usize)>),
 }
 
-/// Number of columns that a row of lanes covers for any element type, so that scratch memory does not depend on the
-/// type.
+/// Columns that a row of lanes covers for any element type, so that scratch memory does not depend on the type.
 const COLUMNS: usize = 32;
-/// Numbers of columns for large sums, for which long reads are worth while, and the number of elements from which on
-/// they are used.
+/// Columns for large sums, for which long reads are worth while, and the least number of elements for them.
 const WIDE: [usize; 3] = [256, 128, 64];
 const MUCH: usize = 1 << 22;
 

@@ -14,7 +14,6 @@ fn stencil(path: Path) -> usize {
     path.stencil.clamp(2, Path::MAX_STENCIL)
 }
 
-/// Name in the kernels of a kind of sampled points.
 fn point(by: DrawBy) -> &'static str {
     match by {
         DrawBy::Time => "TIME",

@@ -9,7 +9,6 @@ use crate::program::instruction::GroupNorm;
 use crate::program::{Code, Instruction};
 use cfo_engine::{Node, Precision};
 
-/// Returns the code with convolutions fused into norms.
 pub(crate) fn merge(code: Code, precision: Precision) -> Code {
     if precision != Precision::Tf32 {
         return code;

@@ -44,7 +44,6 @@ fn gated_sum(op: &Expression, inputs: &[Node]) -> Option<[Node; 3]> {
 }
 
 impl Rewrite {
-    /// Fuses a gated sum into the layer norm that normalises it.
     pub(crate) fn absorb_gated_sum(&mut self, id: usize) {
         let Some(CodeEntry { op: Instruction::LayerNorm(norm), inputs, .. }) = self.entry(id) else { return };
         let sum = inputs[0];
@@ -111,8 +110,7 @@ impl Rewrite {
         self.move_value(Node::new(sum, 0), Node::new(norm.index(), count + 1));
     }
 
-    /// The sum over tokens of a cotangent times a value known before the norm: the value, the sum and its type. The
-    /// summed product is removed.
+    /// The sum over tokens of a cotangent times a value known before the norm, which replaces the product.
     fn gate_slope(&mut self, slope: Node, norm: Node, product: &Type) -> Option<(Node, usize, Type)> {
         let found = self.readers(slope).iter().find_map(|&reader| {
             let Some(CodeEntry { op: Instruction::Expression(op), inputs, .. }) = self.entry(reader) else {

@@ -13,7 +13,6 @@ use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::ops::{Activation, Binary, Expression, Line, Unary};
 use cfo_engine::{Node, Shape};
 
-/// The code with merged instructions.
 pub(crate) fn merge(code: Code) -> Code {
     let mut rewrite = Rewrite::new(code);
     for id in 0..rewrite.len() {
@@ -43,7 +42,6 @@ struct Finish {
     slope: Option<usize>,
 }
 
-/// The operand that a line loads.
 fn load(op: &Expression, line: usize) -> Option<usize> {
     match op.code[line] {
         Line::Load(operand) => Some(operand),
@@ -179,8 +177,7 @@ impl Rewrite {
         self.replace(id, CodeEntry { op: Instruction::MatMul(product), inputs, outputs: vec![output] });
     }
 
-    /// Fuses a sum and the GELU of it into the product that is one of its terms. The product also returns the sum for
-    /// readers that would recompute it.
+    /// Fuses a sum and its GELU into the product that is one of its terms and that also returns the sum.
     fn absorb_activation(&mut self, id: usize) {
         let code =
             [Line::Load(0), Line::Load(1), Line::Binary(Binary::Add, 0, 1), Line::Unary(Unary::Gelu, 2)];
@@ -243,8 +240,7 @@ impl Rewrite {
         }
     }
 
-    /// Fuses the gradient of a bias into the product that is the gradient of its weight: `a' b` beside the sum of `b`
-    /// over its rows.
+    /// Fuses the gradient of a bias into the product `a' b` that is the gradient of its weight: the row sum of `b`.
     fn absorb_bias_gradient(&mut self, id: usize) {
         let Some(CodeEntry { op: Instruction::MatMul(op), inputs, .. }) = self.entry(id) else { return };
         let gradient = op.batch == [1, 1]
@@ -289,7 +285,6 @@ impl Rewrite {
 
     /// Fuses an expression into the sum that is its only reader.
     fn absorb_expression(&mut self, id: usize) {
-        /// Maximum number of operands of a merged sum.
         const OPERANDS: usize = 4;
         let Some(CodeEntry { op: Instruction::Sum(sum), inputs, .. }) = self.entry(id) else { return };
         let node = inputs[0];
@@ -339,8 +334,7 @@ impl Rewrite {
         }
     }
 
-    /// The operands of an expression that only adds a row of numbers to each row of a value and that only `reader`
-    /// reads.
+    /// The operands of an expression that only adds a row of numbers to a value and that only `reader` reads.
     fn biased_value(&self, node: Node, reader: usize) -> Option<[Node; 2]> {
         let Some(CodeEntry { op: Instruction::Expression(op), inputs, .. }) = self.entry(node.index()) else {
             return None;

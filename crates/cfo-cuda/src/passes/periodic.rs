@@ -1,5 +1,4 @@
-//! Removes periodic padding, and its adjoint, around convolutions of fields of one row, where kernels compute the
-//! neighbours by index arithmetic.
+//! Removes periodic padding, and its adjoint, around convolutions of one row, whose kernels compute neighbours.
 
 use crate::convolution::conv::{ConvPass, Geometry};
 use crate::convolution::conv_row;
@@ -21,14 +20,12 @@ impl Margin {
         flat.then_some(Self { before: before[1], after: after[1] })
     }
 
-    /// The padding of the periodic convolution between a fine field of `fine` positions and a coarse one, where the
-    /// fine one was padded.
+    /// The padding of the periodic convolution of `fine` and `coarse` positions, if the fine field was padded.
     fn around_fine(self, fine: usize, coarse: usize, stride: usize, padding: usize) -> Option<usize> {
         (padding == 0 && fine == coarse * stride).then_some(self.before)
     }
 
-    /// The padding of the periodic convolution where the coarse field was padded: it must contain every position within
-    /// reach of a tap.
+    /// The padding of the periodic convolution if the coarse field was padded, with all positions in reach of a tap.
     fn around_coarse(
         self,
         [fine, coarse]: [usize; 2],
@@ -45,7 +42,6 @@ impl Margin {
     }
 }
 
-/// Returns the code with periodic convolutions.
 pub(crate) fn merge(mut code: Code, precision: Precision) -> Code {
     let mut readers = vec![0_usize; code.entries.len()];
     let inputs = code.entries.iter().flat_map(|entry| &entry.inputs);
@@ -93,8 +89,7 @@ fn width(code: &Code, node: Node) -> usize {
     code.shape(node).axes()[2]
 }
 
-/// The equivalent periodic convolution of an operation, if it is a convolution of a periodic field or the adjoint of
-/// padding after one.
+/// The equivalent periodic convolution of a convolution of a periodic field, or of the adjoint of padding after one.
 fn rewritten(code: &Code, id: usize, readers: &[usize]) -> Option<CodeEntry> {
     let entry = &code.entries[id];
     let mut new = entry.clone();

@@ -1,8 +1,7 @@
 //! Recomputes large results of group norms in the backward pass instead of keeping them.
 //!
-//! The gradient of a norm reads the norm's input anyway. It can write the norm's result again at the cost of one more
-//! pass over memory. The weight gradients that need the result then run after it. Instructions that free memory run
-//! first.
+//! The gradient of a norm reads the norm's input anyway, and can write the norm's result again at the cost of one more
+//! pass over memory. Weight gradients that need it run after it. Instructions that free memory run first.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,8 +21,7 @@ struct Candidate {
 /// Results are recomputed until at most this fraction of the peak is alive at once, or the minimum that can be reached.
 const SHARE: (usize, usize) = (4, 5);
 
-/// Returns the code with as few recomputed results as save enough memory. `peak` returns the bytes of a code that are
-/// alive at once, `large` which values count.
+/// Returns the code with as few recomputed results as save enough memory; `peak` returns the bytes alive at once.
 pub(crate) fn recompute(
     code: Code,
     large: impl Fn(&Code, Node) -> bool,
@@ -82,7 +80,6 @@ fn candidates(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<Candidat
     found
 }
 
-/// The operations on which an operation depends.
 fn ancestors(code: &Code, id: usize) -> Vec<bool> {
     let mut before = vec![false; code.entries.len()];
     before[id] = true;
@@ -120,8 +117,7 @@ fn apply(code: &Code, chosen: &[Candidate], large: &impl Fn(&Code, Node) -> bool
     Rewrite::new(changed).finish_in(&order).0
 }
 
-/// An order with inputs first. Of the instructions that can run, it takes the first that frees more of the large values
-/// than it creates, otherwise the first.
+/// An order with inputs first, and among those that can run, first one that frees more large values than it creates.
 fn order(code: &Code, large: &impl Fn(&Code, Node) -> bool) -> Vec<usize> {
     let entries = &code.entries;
     let distinct = |id: usize| -> BTreeSet<Node> { entries[id].inputs.iter().copied().collect() };

@@ -1,5 +1,4 @@
-//! Common operations of the passes: instructions are removed, changed, added or reordered, values are moved, and at the
-//! end everything is renumbered.
+//! Operations of the passes: instructions are removed, changed, added, reordered and at the end renumbered.
 
 use std::collections::HashMap;
 
@@ -19,7 +18,6 @@ pub(crate) struct Rewrite {
     /// New instructions directly before and after an old one.
     before: HashMap<usize, Vec<usize>>,
     after: HashMap<usize, Vec<usize>>,
-    /// Number of instructions of the original code.
     old: usize,
 }
 
@@ -47,7 +45,6 @@ impl Rewrite {
         }
     }
 
-    /// Number of instructions of the original code.
     pub(crate) fn len(&self) -> usize {
         self.old
     }
@@ -83,7 +80,6 @@ impl Rewrite {
         self.entries[id] = Some(entry);
     }
 
-    /// Makes all readers of `from` read `to`.
     pub(crate) fn move_value(&mut self, from: Node, to: Node) {
         self.moved.insert(from, to);
     }
@@ -117,7 +113,6 @@ impl Rewrite {
         self.finish_in(&order)
     }
 
-    /// Returns the new code with instructions in the given order.
     pub(crate) fn finish_in(mut self, order: &[usize]) -> (Code, HashMap<usize, usize>) {
         let mut code = Code::default();
         let mut places: HashMap<usize, usize> = HashMap::new();

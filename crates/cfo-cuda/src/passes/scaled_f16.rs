@@ -8,11 +8,9 @@ use crate::program::instruction::ScaleF16;
 use crate::program::{Code, CodeEntry, Instruction};
 use cfo_engine::{Node, Shape, Type};
 
-/// Algorithm of each convolution.
 type Algorithms = HashMap<usize, Algorithm>;
 
-/// Returns the code with f16 operands. Each is created directly after the value, so that the value need not be kept for
-/// the backward pass if nothing else reads it.
+/// Returns the code with f16 operands, created directly after the values, which then need not be kept.
 pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algorithms) {
     let takes_f16 = |id: usize| algorithms.get(&id).is_some_and(|algorithm| algorithm.takes_f16());
     let mut wanted: HashMap<Node, Option<Node>> = HashMap::new();
@@ -54,7 +52,6 @@ pub(crate) fn with_scaled_f16(code: Code, algorithms: Algorithms) -> (Code, Algo
     (code, algorithms.into_iter().map(|(id, algorithm)| (places[&id], algorithm)).collect())
 }
 
-/// The instruction that scales and rounds a value.
 fn scaled(op: ScaleF16, inputs: Vec<Node>, value: &Type) -> CodeEntry {
     CodeEntry {
         op: Instruction::ScaleF16(op),

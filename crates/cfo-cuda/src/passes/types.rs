@@ -88,7 +88,6 @@ fn other(op: &Instruction, output: usize, any_bf16: bool, products: bool) -> boo
     }
 }
 
-/// Readers of each value.
 struct Uses {
     readers: HashMap<Node, Vec<Reader>>,
 }
@@ -174,8 +173,7 @@ pub(crate) fn takes_bf16(op: &Instruction, input: usize, output: Scalar) -> bool
     }
 }
 
-/// Returns the code with single-precision values rounded before products read them. Leaves are not changed: they are
-/// rounded together at the start of a run.
+/// Returns the code with values rounded before products read them; leaves are rounded at the start of a run.
 pub(crate) fn with_rounding(code: Code) -> Code {
     let scalars = assign(&code, Precision::Bf16);
     let mut copies: HashMap<Node, Node> = HashMap::new();

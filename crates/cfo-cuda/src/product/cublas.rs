@@ -40,7 +40,6 @@ fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
-/// Number of the library's recommendations that are measured.
 const CANDIDATES: usize = 8;
 
 type Tuned = BTreeMap<String, [u64; 8]>;
@@ -61,7 +60,6 @@ fn file() -> Option<PathBuf> {
     compile::folder().map(|folder| folder.join("products.txt"))
 }
 
-/// Stores the measurements for later processes.
 pub(crate) fn save_tuned() {
     if let Some(file) = file() {
         // A cache that cannot be written costs time, but does not change results.
@@ -102,7 +100,6 @@ macro_rules! call {
     };
 }
 
-/// A product with its descriptors and its algorithm.
 pub(crate) struct PreparedProduct {
     context: Arc<CudaContext>,
     handle: sys::cublasLtHandle_t,
@@ -203,7 +200,6 @@ impl PreparedProduct {
         unsafe { call!(cublasLtMatmulDescSetAttribute(self.description, attribute, value, size_of::<T>())) }
     }
 
-    /// Recommended algorithms, best first.
     fn candidates(&self, count: usize) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
         let mut preference = std::ptr::null_mut();
         // SAFETY: results are as many as are requested; the preference is destroyed in any case.
@@ -256,8 +252,7 @@ impl PreparedProduct {
         }
     }
 
-    /// Selects the fastest of the library's recommended algorithms: from the cache, or measured now. The result's
-    /// memory is overwritten.
+    /// Selects the fastest recommended algorithm: cached, or measured now, which overwrites the result.
     pub(crate) fn tune(&mut self, deterministic: bool) -> Result<()> {
         if deterministic {
             // The library's first recommendation, since measurements may change from run to run.

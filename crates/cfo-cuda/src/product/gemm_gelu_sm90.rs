@@ -42,12 +42,10 @@ pub(crate) fn fits(op: &MatMul) -> bool {
         && (turned || dense(op.b, columns))
 }
 
-/// A product for this kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GeluProduct {
     /// Number of blocks that share a panel of columns.
     shares: usize,
-    /// Bytes of shared memory.
     shared: usize,
 }
 
@@ -67,12 +65,10 @@ impl GeluProduct {
         (half && shares > 0 && shared <= target.shared as usize).then_some(Self { shares, shared })
     }
 
-    /// Bytes of scratch memory, for the sums of each block.
     pub(crate) fn scratch(&self, op: &MatMul) -> usize {
         if op.extras.totals { 4 * self.shares * op.columns } else { 0 }
     }
 
-    /// Appends the product with its epilogue.
     pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
         let Self { shares, shared } = self;
         let panels = op.columns / WIDE;

@@ -18,8 +18,7 @@ use cfo_engine::ops::{Activation, Operand};
 /// Number of terms in a buffer of the kernels, and rows and columns of a block of [`SplitAlgorithm::Wgrad`].
 const TERMS: usize = 32;
 const ACROSS: usize = 128;
-/// Number of terms of the first factor that a thread of [`SplitAlgorithm::Resident`] holds, and of rows per group of
-/// four warps.
+/// Terms of the first factor per thread of [`SplitAlgorithm::Resident`], and rows per group of four warps.
 const HELD: usize = 128;
 const ROWS: usize = 64;
 /// Minimum work, in multiplications, for which many rows are worth while.
@@ -39,11 +38,9 @@ struct Cut {
 const SQUARE: Cut = Cut { sides: [64, 64], warps: [2, 2], stages: 4, resident: 3 };
 const FLAT: Cut = Cut { sides: [32, 64], warps: [2, 2], stages: 4, resident: 3 };
 
-/// Algorithm of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SplitAlgorithm {
-    /// The second factor stays in shared memory, `columns` of it per block, and `groups` of four warps iterate over
-    /// rows.
+    /// `columns` of the second factor stay in a block's shared memory; `groups` of four warps iterate over rows.
     Resident { columns: usize, groups: usize },
     /// For many terms, divided into `chunks` chunks.
     Wgrad { chunks: usize },
@@ -51,7 +48,6 @@ enum SplitAlgorithm {
     Tiles { cut: Cut },
 }
 
-/// Properties of a factor that the kernels use.
 #[derive(Clone, Copy, Debug)]
 struct Factor {
     /// Whether terms are contiguous.
@@ -81,7 +77,6 @@ impl Factor {
     }
 }
 
-/// A product that these kernels support.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitProduct {
     batch: usize,
@@ -123,7 +118,6 @@ impl SplitProduct {
         (has_scratch || !matches!(form.kind, SplitAlgorithm::Wgrad { .. })).then_some(form)
     }
 
-    /// Bytes of scratch memory.
     pub(crate) fn scratch(&self, op: &MatMul) -> usize {
         match self.kind {
             SplitAlgorithm::Wgrad { chunks } => 4 * chunks * (self.batch * op.rows * op.columns + op.columns),
@@ -131,7 +125,6 @@ impl SplitProduct {
         }
     }
 
-    /// Appends the product with its epilogue.
     pub(crate) fn lower(self, op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
         let aligned = |value: &Value| value.address.is_multiple_of(16);
         assert!(io.inputs.iter().chain(&io.outputs).all(aligned), "values start where the planner put them");
@@ -236,8 +229,7 @@ fn sizes(op: &MatMul, chunks: usize) -> String {
     format!("Sizes<{}u, {}u, {}u, {chunks}u>", op.rows, op.columns, op.inner)
 }
 
-/// Bytes of shared memory: the second factor in two parts, and for each group of four warps its rows and the epilogue's
-/// operands.
+/// Bytes of shared memory: the second factor in two parts; per four warps, rows and operands of the epilogue.
 fn resident_shared(op: &MatMul, columns: usize, groups: usize) -> usize {
     let meets = usize::from(op.extras.add) + usize::from(op.extras.slope.is_some());
     4 * (2 * op.inner * columns + groups * ROWS * (op.inner.min(HELD) + meets * columns))

@@ -1,5 +1,4 @@
-//! GEMMs with a short side, such as a network's first and last layers and their gradients: our own kernels, which read
-//! the long side once.
+//! GEMMs with a short side, as in a network's first and last layers: our own kernels, which read the long side once.
 
 use crate::program::instruction::{Extras, MatMul};
 use crate::program::{KernelFile, Lowering, OpIo, Parameters, Scalar, Scalars, vector};
@@ -36,8 +35,7 @@ pub(crate) enum ThinProduct {
     },
 }
 
-/// Maximum elements of the short side of a matrix that a whole batch shares, and of the matrix. It is in shared memory
-/// beside the sums of 32 rows.
+/// Maximum elements of the short side of a matrix that a batch shares, and of the matrix, in shared memory.
 const SHARED: usize = 32;
 const MATRIX: usize = 5000;
 /// Number of columns per block; `TILE` in the kernels.
@@ -61,8 +59,7 @@ fn shared(op: &MatMul) -> Option<ThinProduct> {
 }
 
 impl ThinProduct {
-    /// Chooses a form; `None` if the product has none of them, or a thread would need too many registers. A gradient
-    /// needs scratch memory.
+    /// Chooses a form; `None` if none fits or a thread would need too many registers. A gradient needs scratch memory.
     pub(crate) fn of(
         op: &MatMul,
         scalars: &Scalars,
@@ -117,7 +114,6 @@ impl ThinProduct {
         (length / width <= 256 && width * count <= KEPT).then_some(Self::Gradient { second, width, chunks })
     }
 
-    /// Bytes of scratch memory.
     pub(crate) fn scratch(&self, op: &MatMul) -> usize {
         match self {
             Self::Gradient { chunks, .. } => 4 * chunks * op.rows * op.columns,
@@ -125,7 +121,6 @@ impl ThinProduct {
         }
     }
 
-    /// Appends the product.
     pub(crate) fn lower(self, op: &MatMul, io: &OpIo, to: &mut Lowering) {
         match self {
             Self::Columns { width, lanes } => thin_columns(op, (width, lanes), io, to),

@@ -1,7 +1,6 @@
 //! Matrix products by cuBLASLt, with bias and activation in the epilogue where the library has one.
 //!
-//! cuBLASLt is column-major. A row-major product is therefore computed as its transpose: `c' = b' a'`, where `'` means
-//! the same memory read by columns.
+//! cuBLASLt is column-major: a row-major product is computed as `c' = b' a'`, where `'` is the memory read by columns.
 
 use crate::op::{expression, reduce};
 use crate::product::gemm_gelu_sm90::GeluProduct;
@@ -23,7 +22,6 @@ pub(crate) struct Matrix {
     pub(crate) columns: usize,
     pub(crate) distance: usize,
     pub(crate) batch_stride: usize,
-    /// Whether the product takes its transpose.
     pub(crate) transpose: bool,
 }
 
@@ -58,8 +56,7 @@ pub(crate) struct Product {
     pub(crate) added: u64,
 }
 
-/// The operands and results of a product besides its factors and itself, in the order of the operation: their values,
-/// or their types.
+/// The values (or types) of a product besides its factors and itself, in the order of the operation.
 pub(crate) struct Extra<T = Value> {
     pub(crate) bias: Option<T>,
     pub(crate) add: Option<T>,
@@ -85,13 +82,11 @@ impl<T: Copy> Extra<T> {
     }
 }
 
-/// Algorithm of a product.
 enum Algorithm {
     /// One side is short.
     Thin(ThinProduct),
     /// Long, in bf16, followed by GELU or its derivative.
     GeluSm90(GeluProduct),
-    /// Single precision on tensor cores.
     SplitTf32(SplitProduct),
     /// By the library, with one of our kernels for the missing part of its epilogue.
     Library,
@@ -105,7 +100,6 @@ impl Algorithm {
         thin().or_else(gelu).or_else(split).unwrap_or(Self::Library)
     }
 
-    /// Bytes of scratch memory.
     fn scratch(&self, op: &MatMul, target: Gpu) -> usize {
         let sum = |(sum, shape): (Sum, Shape)| reduce::select(&sum, &shape, target).scratch;
         let row_sums = || if op.extras.sums { sum(row_sum(op)) } else { 0 };
@@ -171,7 +165,6 @@ fn by_library(op: &MatMul, extra: &Extra, io: &OpIo, to: &mut Lowering) {
     }
 }
 
-/// Adds the inputs and outputs of its epilogue to a product.
 fn finish_by_library(product: &mut Product, epilogue: Epilogue, extra: &Extra) {
     let address = |value: Option<Value>| value.map_or(0, |value| value.address);
     product.epilogue = epilogue;
@@ -335,8 +328,7 @@ fn product(
     Product { precision, batch, a, b, d, epilogue: Epilogue::None, bias: 0, kept: 0, added: 0 }
 }
 
-/// The part of the epilogue that the library did not execute: bias, sum, activation, derivative. Operands that are not
-/// in `added` have been added already.
+/// The part of the epilogue that the library did not execute; operands not in `added` have been added already.
 fn finish(op: &MatMul, extra: &Extra, added: Option<Value>, io: &OpIo, to: &mut Lowering) {
     let function = op.activation.function();
     if extra.bias.is_none() && added.is_none() && function.is_none() && extra.slope.is_none() {

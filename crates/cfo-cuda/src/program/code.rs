@@ -5,7 +5,6 @@ use std::fmt;
 use super::Instruction;
 use cfo_engine::{Graph, Node, Shape, Type, backend};
 
-/// An instruction with its inputs and outputs.
 pub(crate) type CodeEntry = backend::Entry<Instruction>;
 
 /// Instructions in an order in which they can run. Values are identified as in a graph: by instruction and output.
@@ -14,7 +13,6 @@ pub(crate) struct Code {
     pub(crate) entries: Vec<CodeEntry>,
     /// Instructions that change tensors at the end of a run.
     pub(crate) effects: Vec<usize>,
-    /// The values that the caller requested.
     pub(crate) requested: Vec<Node>,
 }
 

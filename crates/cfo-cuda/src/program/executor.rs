@@ -35,13 +35,10 @@ enum Ready {
     Sums(PreparedSums),
 }
 
-/// Positions of a program's leaves.
 struct Leaves {
-    /// Address of each leaf.
     addresses: Vec<u64>,
     /// Address of the bf16 copy of each leaf that has one.
     copies: Vec<Option<u64>>,
-    /// Constants and copies.
     buffers: Vec<Allocation>,
     tensors: Vec<Arc<Allocation>>,
 }
@@ -78,7 +75,6 @@ impl Leaves {
     }
 }
 
-/// Uploads bytes to a new allocation on the device.
 fn uploaded(context: &Arc<CudaContext>, bytes: &[u8]) -> Result<Allocation> {
     let buffer = Allocation::zeroed(context, bytes.len())?;
     buffer.write(bytes)?;
@@ -92,7 +88,6 @@ fn require_memory(context: &CudaContext, plan: &Plan) -> Result<()> {
     if needed > available { Err(EngineError::OutOfMemory { needed, available }) } else { Ok(()) }
 }
 
-/// Queries cuBLASLt about products.
 fn probe(context: &Arc<CudaContext>, workspace: &Arc<Allocation>, deterministic: bool) -> Probe {
     let (context, workspace) = (Arc::clone(context), Arc::clone(workspace));
     let prepare = Arc::new(move |product: &Product| PreparedProduct::new(&context, *product, &workspace));
@@ -105,7 +100,6 @@ fn probe(context: &Arc<CudaContext>, workspace: &Arc<Allocation>, deterministic:
     Probe { can: Box::new(move |product| can(product).is_ok()), time: Box::new(time) }
 }
 
-/// Kernels and tables on the device.
 struct Loaded<'a> {
     modules: &'a [Module],
     /// For each kernel its unit and its name in the unit.
@@ -132,7 +126,6 @@ impl Loaded<'_> {
     }
 }
 
-/// Prepares a call of a library.
 fn called(
     context: &Arc<CudaContext>,
     work: &GpuWork,
@@ -153,7 +146,6 @@ fn called(
     })
 }
 
-/// A program on a GPU.
 pub(crate) struct CudaExecutor {
     // Fields drop in this order: users of memory and kernels before both.
     replay: Option<Replay>,
@@ -161,7 +153,6 @@ pub(crate) struct CudaExecutor {
     slots: Vec<Slot>,
     streams: Vec<Stream>,
     requested: Vec<(u64, Scalar, usize)>,
-    /// Method of sums over ranks, if there are any.
     way: Option<Way>,
     _modules: Vec<Module>,
     _buffers: Vec<Allocation>,
@@ -237,8 +228,7 @@ impl CudaExecutor {
         })
     }
 
-    /// Captures all commands once. A run without effects first makes libraries load what they need, outside of the
-    /// capture.
+    /// Captures all commands once, after a run without effects in which libraries load what they need.
     fn capture(&self) -> Result<Replay> {
         {
             let _quiet = quiet();
@@ -295,7 +285,6 @@ impl CudaExecutor {
         }
     }
 
-    /// Method of a program's sums over ranks, if it has any.
     fn way(context: &Arc<CudaContext>, commands: &[GpuCommand], memory: &Memory) -> Result<Option<Way>> {
         let sums = commands.iter().any(|command| matches!(command.work, GpuWork::AllReduce(_)));
         match memory.collective().filter(|_| sums) {

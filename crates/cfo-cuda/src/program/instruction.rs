@@ -22,8 +22,7 @@ pub(crate) struct Extras {
     pub(crate) totals: bool,
 }
 
-/// Defines instructions that are an operation of the same name with extras. An operation becomes the instruction
-/// without any of them.
+/// Defines instructions that are an operation of the same name with extras; an operation has none of them.
 macro_rules! extends {
     ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty,)* })*) => {
         $(
@@ -58,24 +57,20 @@ macro_rules! extends {
 }
 
 extends! {
-    /// The sum over some axes.
     Sum {
         /// The expression that is summed, with its shape. `None`: the input itself is summed.
         of: Option<(Expression, Shape)>,
     }
 
-    /// Values concatenated along one axis.
     Concat {
         /// Which values get a bias along the last axis; biases follow the values in the inputs. Empty for none.
         biased: Vec<bool>,
     }
 
-    /// A product with extras.
     MatMul {
         extras: Extras,
     }
 
-    /// A convolution or one of its adjoints.
     Conv {
         /// Whether the field is continued periodically along the width instead of by zeros. The field's width is then
         /// the result's times the stride.
@@ -104,7 +99,6 @@ extends! {
         residual: bool,
     }
 
-    /// The cotangents of a layer norm's inputs.
     LayerNormBackward {
         /// Whether another input, after the cotangent, is added to the cotangent of `x`.
         add: bool,
@@ -165,7 +159,6 @@ macro_rules! instructions {
                 }
             }
 
-            /// The operation without extras.
             fn operation(&self) -> Option<&dyn Operation> {
                 match self {
                     Self::ScaleF16(_) => None,

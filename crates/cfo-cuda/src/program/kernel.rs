@@ -4,7 +4,6 @@ use crate::runtime::compile;
 
 macro_rules! files {
     ($($file:ident: $($part:literal)*;)*) => {
-        /// A source file of kernels.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum KernelFile {
             $($file,)*
@@ -67,11 +66,9 @@ impl KernelFile {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kernel {
     pub(crate) file: KernelFile,
-    /// Its C++ signature.
     pub(crate) parameters: String,
     pub(crate) body: String,
     pub(crate) threads: u32,
-    /// Number of blocks per multiprocessor.
     pub(crate) resident: u32,
     /// Number of blocks of a cluster, which access each other's shared memory.
     pub(crate) cluster: u32,

@@ -2,10 +2,8 @@
 
 use super::{Scalar, Value};
 
-/// Default number of threads per block.
 pub(crate) const THREADS: u32 = 256;
 
-/// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
     Word(u64),
@@ -27,7 +25,6 @@ impl Parameters {
         Self::default()
     }
 
-    /// Adds a parameter of any type.
     pub(crate) fn with(mut self, kind: &str, name: &str, value: impl Into<Argument>) -> Self {
         self.declarations.push(format!("{kind} {name}"));
         self.arguments.push(value.into());
@@ -56,7 +53,6 @@ impl Parameters {
         values.into_iter().fold(self, |all, (name, value)| all.reads(name, value))
     }
 
-    /// Adds values that are written, each with its name.
     pub(crate) fn writes_each<'a, V: Into<Option<Value>>>(
         self,
         values: impl IntoIterator<Item = (&'a str, V)>,
@@ -99,17 +95,14 @@ impl Parameters {
         self
     }
 
-    /// Number of parameters.
     pub(crate) fn len(&self) -> usize {
         self.declarations.len()
     }
 
-    /// The C++ signature.
     pub(crate) fn signature(&self) -> String {
         self.declarations.join(", ")
     }
 
-    /// The values, in the order of the signature.
     pub(crate) fn into_arguments(self) -> Vec<Argument> {
         self.arguments
     }
@@ -133,7 +126,6 @@ impl From<f64> for Argument {
     }
 }
 
-/// A launch of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) kernel: usize,

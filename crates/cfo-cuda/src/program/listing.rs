@@ -46,7 +46,6 @@ pub fn listing(graph: &Graph, outputs: &[Node], precision: Precision) -> Listing
     described(&head, &lowered.lowering)
 }
 
-/// Commands, kernels and tables as text.
 pub(crate) fn described(head: &str, lowering: &Lowering) -> Listing {
     let mut text = head.to_owned();
     let _ = writeln!(text, "tickets {} alone {}", lowering.tickets, lowering.alone);

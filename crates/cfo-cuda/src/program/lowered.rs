@@ -20,7 +20,6 @@ pub(crate) struct Lowered {
 /// Positions on the device.
 pub(crate) struct Bases<'a> {
     pub(crate) arena: u64,
-    /// Address of each leaf.
     pub(crate) leaves: &'a [u64],
     /// Address of the bf16 copy of each leaf that has one.
     pub(crate) copies: &'a [Option<u64>],
@@ -62,7 +61,6 @@ fn round_leaves(code: &Code, bases: &Bases<'_>, lowering: &mut Lowering) {
     optimizer::round_copies(&copies, lowering);
 }
 
-/// Leaves that products read, in bf16 programs.
 pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
     let mut copied = Vec::new();
     for (id, entry) in typed.code.entries.iter().enumerate() {
@@ -76,7 +74,6 @@ pub(crate) fn copied_leaves(typed: &Typed) -> Vec<usize> {
     copied
 }
 
-/// Lowers all steps of a plan.
 pub(crate) fn lower_all(typed: &Typed, plan: &Plan, bases: &Bases<'_>, probe: Option<Probe>) -> Lowered {
     let code = &typed.code;
     let mut lowering = Lowering::new(typed.target(), typed.deterministic, probe);

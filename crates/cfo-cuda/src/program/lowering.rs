@@ -14,7 +14,6 @@ use crate::product::matmul;
 use crate::runtime::compile;
 use crate::runtime::nccl::Message;
 
-/// Work of the device.
 #[derive(Clone, Debug)]
 pub(crate) enum GpuWork {
     Launch(Launch),
@@ -24,7 +23,6 @@ pub(crate) enum GpuWork {
     AllReduce(Vec<Message>),
 }
 
-/// A piece of work and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuCommand {
     pub(crate) label: String,
@@ -41,7 +39,6 @@ impl GpuCommand {
     }
 }
 
-/// A value on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value {
     pub(crate) address: u64,
@@ -54,12 +51,10 @@ pub(crate) struct Value {
 pub(crate) struct OpIo {
     pub(crate) inputs: Vec<Value>,
     pub(crate) outputs: Vec<Value>,
-    /// Address of memory for intermediate results.
     pub(crate) scratch: u64,
 }
 
 impl OpIo {
-    /// The types of all values.
     pub(crate) fn scalars(&self) -> Scalars {
         let of = |values: &[Value]| values.iter().map(|value| value.scalar).collect();
         Scalars { inputs: of(&self.inputs), outputs: of(&self.outputs) }
@@ -71,13 +66,11 @@ impl OpIo {
 pub(crate) struct Gpu {
     pub(crate) precision: Precision,
     pub(crate) multiprocessors: u32,
-    /// Bytes of shared memory per block.
     pub(crate) shared: u32,
     /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
 }
 
-/// A program during lowering.
 #[derive(Debug)]
 pub(crate) struct Lowering {
     pub(crate) target: Gpu,
@@ -96,12 +89,9 @@ pub(crate) struct Lowering {
     pub(crate) alone: bool,
 }
 
-/// A query about a product.
 type Question<T> = Box<dyn Fn(&matmul::Product) -> T>;
 
-/// Queries to the library about products.
 pub(crate) struct Probe {
-    /// Whether the library supports a product.
     pub(crate) can: Question<bool>,
     /// Milliseconds of a product, if the library supports it.
     pub(crate) time: Question<Option<f32>>,
@@ -136,8 +126,7 @@ impl Lowering {
         self.supports.as_ref().is_none_or(|probe| (probe.can)(product))
     }
 
-    /// Whether the library's epilogue is at least as fast as the plain product and one of our kernels over `bytes`
-    /// bytes; assumed if there is no device.
+    /// Whether the library's epilogue is as fast as the plain product and our kernel; assumed without a device.
     pub(crate) fn worthwhile(&self, fused: &matmul::Product, plain: &matmul::Product, bytes: usize) -> bool {
         /// Milliseconds of a launch.
         const LAUNCH: f32 = 0.002;
@@ -187,7 +176,6 @@ impl Lowering {
         self.launch_clusters(file, parameters, body, shape, (resident, 1));
     }
 
-    /// Appends a launch in clusters of `cluster` blocks.
     pub(crate) fn launch_clusters(
         &mut self,
         file: KernelFile,
@@ -218,7 +206,6 @@ impl Lowering {
         Argument::Table(self.tables.len() - 1)
     }
 
-    /// Adds counters that are 0 between launches.
     pub(crate) fn ticket(&mut self, count: usize) -> Argument {
         let first = self.tickets;
         self.tickets += count;
@@ -230,13 +217,11 @@ impl Lowering {
         self.target.precision != Precision::F32
     }
 
-    /// A kernel as text.
     pub(crate) fn signature(&self, kernel: usize) -> String {
         let Kernel { parameters, body, threads, resident, cluster, .. } = &self.kernels[kernel];
         format!("({threads}, {resident}, {cluster}) ({parameters}) {{ {} }}", body.replace('\n', "\n    "))
     }
 
-    /// The sources of all kernels, and for each kernel its unit and its name in the unit.
     pub(crate) fn units(&self, architecture: u32) -> (Vec<compile::CompileUnit>, Vec<(usize, String)>) {
         kernel::units(&self.kernels, architecture, self.fast())
     }

@@ -1,6 +1,5 @@
 //! Types of stored elements.
 
-/// The type of a stored element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scalar {
     F32,
@@ -21,7 +20,6 @@ impl Scalar {
         }
     }
 
-    /// Name in kernels.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "float",

@@ -3,13 +3,11 @@
 /// A range of addresses, the end excluded.
 pub(crate) type Range = (u64, u64);
 
-/// Memory that a command reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) reads: Vec<Range>,
     pub(crate) writes: Vec<Range>,
-    /// Whether it communicates with other ranks. Such commands have their own stream, the last one, on which all ranks
-    /// keep one order.
+    /// Whether it communicates with other ranks: such commands have the last stream, on which all ranks keep one order.
     pub(crate) apart: bool,
 }
 
@@ -53,8 +51,7 @@ pub(crate) fn spread(commands: &[Access], streams: usize) -> Vec<Slot> {
             }
         }
         let tail = |stream: usize| reached[stream][stream];
-        // After the latest of its dependences if that is still the end of its stream, otherwise on the stream that
-        // ended earliest.
+        // After the latest of its dependences if that ends its stream, otherwise on the stream that ended earliest.
         let behind =
             (0..shared).filter(|&s| needed[s].is_some() && needed[s] == tail(s)).max_by_key(|&s| needed[s]);
         let stream = match command.apart {

@@ -1,6 +1,5 @@
-//! Selection of an algorithm for each instruction. One choice determines the scratch memory that the planner reserves
-//! and the work that the lowering appends. No device is needed, so all kernels can be compiled and examined without
-//! one.
+//! Selection of an algorithm for each instruction: the scratch memory that the planner reserves and the work that the
+//! lowering appends. No device is needed, so all kernels can be compiled and examined without one.
 
 use cfo_engine::{Node, Shape};
 
@@ -13,12 +12,9 @@ use crate::op::{
 };
 use crate::product::matmul;
 
-/// Appends the work of an instruction.
 type GpuWork<'a> = dyn FnOnce(&OpIo, &mut Lowering) + 'a;
 
-/// The algorithm of an instruction.
 pub(crate) struct Selected<'a> {
-    /// Bytes of scratch memory.
     pub(crate) scratch: usize,
     work: Box<GpuWork<'a>>,
 }
@@ -29,12 +25,10 @@ impl<'a> Selected<'a> {
         Self { scratch, work: Box::new(work) }
     }
 
-    /// An algorithm without scratch memory.
     fn plain(work: impl FnOnce(&OpIo, &mut Lowering) + 'a) -> Self {
         Self::new(0, work)
     }
 
-    /// Appends the work.
     pub(crate) fn lower(self, io: &OpIo, to: &mut Lowering) {
         (self.work)(io, to);
     }

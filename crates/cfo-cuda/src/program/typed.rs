@@ -24,14 +24,12 @@ const UNSHARED: usize = 48 << 20;
 const SHARED: u32 = 227 << 10;
 /// Minimum bytes of norms' results that are recomputed in the backward pass if that lowers the peak.
 const RECOMPUTED: usize = 64 << 20;
-/// Code with the types of its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     pub(crate) code: Code,
     scalars: Vec<Vec<Scalar>>,
     precision: Precision,
     multiprocessors: u32,
-    /// Bytes of shared memory per block.
     shared: u32,
     /// Whether there are warpgroup matrix instructions (`wgmma`).
     pub(crate) warpgroups: bool,
@@ -41,7 +39,6 @@ pub(crate) struct Typed {
     pub(crate) ranks: bool,
     /// Whether instructions have scratch memory; not before algorithms of convolutions are known.
     has_scratch: bool,
-    /// Algorithm of each convolution.
     pub(crate) convolutions: HashMap<usize, conv::Algorithm>,
 }
 
@@ -89,7 +86,6 @@ impl Typed {
         Ok(typed.with_scaled_f16())
     }
 
-    /// Adds f16 operands for the convolutions that use them.
     pub(crate) fn with_scaled_f16(mut self) -> Self {
         (self.code, self.convolutions) = with_scaled_f16(self.code, self.convolutions);
         self.scalars = types::assign(&self.code, self.precision);
@@ -158,7 +154,6 @@ impl Typed {
         }
     }
 
-    /// The plan without scratch memory.
     pub(crate) fn bare_plan(&self) -> Plan {
         Plan::new(&Self { has_scratch: false, ..self.clone() })
     }
@@ -177,7 +172,6 @@ impl Typed {
         self.convolutions.get(&id).copied().or_else(own).unwrap_or(conv::Algorithm::Plain)
     }
 
-    /// The type of an instruction's first output.
     pub(crate) fn output_scalar(&self, id: usize) -> Scalar {
         self.scalars[id].first().copied().unwrap_or(Scalar::F32)
     }

@@ -10,7 +10,6 @@ use crate::runtime::driver::failure;
 use crate::runtime::library::Library;
 use cfo_engine::Result;
 
-/// A source to compile, with its options.
 #[derive(Clone, Debug)]
 pub(crate) struct CompileUnit {
     pub(crate) source: String,
@@ -96,7 +95,6 @@ pub(crate) fn folder() -> Option<PathBuf> {
     Some(cache.join("cfo").join("cuda"))
 }
 
-/// Compiles a unit.
 pub(crate) fn compile(unit: &CompileUnit) -> Result<Vec<u8>> {
     if !Library::Nvrtc.loaded() {
         return Err(failure("NVRTC", format!("not found; {}", Library::Nvrtc.install())));

@@ -10,7 +10,6 @@ use crate::runtime::handles::Handles;
 use crate::runtime::library::Library;
 use cfo_engine::{EngineError, Result};
 
-/// Converts a driver's status to a result.
 pub(crate) fn check(call: &str, status: sys::CUresult) -> Result<()> {
     if status == sys::CUresult::CUDA_SUCCESS {
         return Ok(());
@@ -43,14 +42,12 @@ fn unavailable(ordinal: usize, reason: String) -> EngineError {
     EngineError::DeviceUnavailable { name: format!("cuda:{ordinal}"), reason }
 }
 
-/// Properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Properties {
     pub(crate) name: String,
     /// Compute capability, such as 90 for 9.0.
     pub(crate) architecture: u32,
     pub(crate) multiprocessors: u32,
-    /// Bytes of shared memory per block.
     pub(crate) shared: u32,
     pub(crate) bytes: u64,
     /// Globally unique identifier.
@@ -131,7 +128,6 @@ pub(crate) struct CudaContext {
     pub(crate) properties: Properties,
     context: sys::CUcontext,
     pub(crate) stream: sys::CUstream,
-    /// Handles of libraries, created on first use.
     handles: Mutex<Handles>,
 }
 
@@ -217,8 +213,7 @@ impl CudaContext {
             return Ok(());
         }
         self.enter()?;
-        // SAFETY: the caller owns `bytes.len()` bytes at the address; the copy is finished before the slice is
-        // released.
+        // SAFETY: the caller owns `bytes.len()` bytes at the address; the copy ends before the slice is released.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.stream)
         })?;
@@ -293,10 +288,6 @@ impl std::fmt::Debug for Allocation {
 }
 
 impl Allocation {
-    /// Allocates zeroed memory.
-    ///
-    /// # Errors
-    /// If there is not enough free memory.
     pub(crate) fn zeroed(context: &Arc<CudaContext>, bytes: usize) -> Result<Self> {
         context.enter()?;
         let mut address = 0;
@@ -353,7 +344,6 @@ impl Allocation {
         })
     }
 
-    /// Reads bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         assert!(offset + bytes <= self.bytes, "more bytes than the allocation holds");
         let mut host = vec![0; bytes];

@@ -62,7 +62,6 @@ impl Drop for Pinned {
     }
 }
 
-/// Transfers pages to one tensor.
 pub(crate) struct CudaFeed {
     /// The page in transfer and the event of its arrival; dropped before the stream.
     flying: Option<(Event, Pinned)>,

@@ -13,7 +13,6 @@ use std::{env, fmt};
 
 use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
-/// A library that CUDA programs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Library {
     /// The driver's library, which is installed with the driver.
@@ -51,7 +50,6 @@ impl Library {
         self.texts()[2]
     }
 
-    /// Whether the bindings find it under one of their names.
     fn present(self) -> bool {
         // SAFETY: loading the library runs its initialisers, as intended.
         unsafe {
@@ -84,7 +82,6 @@ impl Library {
         })
     }
 
-    /// The version that the loaded library reports.
     pub(crate) fn version(self) -> Option<Version> {
         if !self.loaded() {
             return None;
@@ -138,7 +135,6 @@ pub(crate) fn files(stem: &str, name: &str) -> Vec<PathBuf> {
     [PathBuf::from(name)].into_iter().chain(found).collect()
 }
 
-/// Major and minor version of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     pub(crate) major: u32,

@@ -1,5 +1,4 @@
-//! The driver and its libraries: search, loading, calls. Compilation, caching and capture of kernels. Transfer of
-//! batches.
+//! The driver and its libraries (search, loading, calls); compilation, caching and capture of kernels; batches.
 
 pub(crate) mod compile;
 pub(crate) mod drain;

@@ -28,7 +28,6 @@ type Handle = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)*) => {
-        /// The library's functions.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
@@ -130,9 +129,6 @@ unsafe impl Sync for Communicator {}
 
 impl Communicator {
     /// Joins the communicator; all ranks must do so at the same time.
-    ///
-    /// # Errors
-    /// If the library reports an error.
     pub(crate) fn new(
         nccl: &'static Nccl,
         context: &Arc<CudaContext>,

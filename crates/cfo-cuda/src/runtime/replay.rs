@@ -23,7 +23,6 @@ macro_rules! shared {
 
 shared!(Module, KernelFunction, Stream, Replay);
 
-/// Compiled kernels, loaded.
 pub(crate) struct Module {
     module: sys::CUmodule,
     context: Arc<CudaContext>,
@@ -76,7 +75,6 @@ impl Drop for Module {
     }
 }
 
-/// A kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelFunction(sys::CUfunction);
 
@@ -92,8 +90,7 @@ impl KernelFunction {
     ) -> Result<()> {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|word| std::ptr::from_ref(word).cast_mut().cast()).collect();
-        // SAFETY: the kernel was lowered with this number of parameters, none longer than a word, and the words outlive
-        // the call.
+        // SAFETY: the kernel has this number of parameters, none longer than a word, and the words outlive the call.
         check("cuLaunchKernel", unsafe {
             sys::cuLaunchKernel(
                 self.0,
@@ -112,7 +109,6 @@ impl KernelFunction {
     }
 }
 
-/// An additional stream of a context.
 pub(crate) struct Stream {
     stream: sys::CUstream,
     context: Arc<CudaContext>,
@@ -170,7 +166,6 @@ impl Event {
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.event) })
     }
 
-    /// Makes a stream wait for the event.
     pub(crate) fn hold(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: event and stream are alive.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream, self.event, 0) })

@@ -1,5 +1,4 @@
-//! Sums over ranks inside a program: by NCCL if every rank has its own GPU, otherwise through pinned memory and the
-//! host.
+//! Sums over ranks inside a program: by NCCL if every rank has its own GPU, else through pinned memory and the host.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -22,9 +21,6 @@ pub(crate) enum Way {
 
 impl Way {
     /// A method that all ranks support. `CFO_COLLECTIVES` set to `nccl` or `host` requires one of them.
-    ///
-    /// # Errors
-    /// If the required method is not available.
     pub(crate) fn choose(context: &Arc<CudaContext>, ranks: &Arc<dyn Collective>) -> Result<Self> {
         let asked = std::env::var("CFO_COLLECTIVES").unwrap_or_default();
         let nccl = Nccl::find().filter(|_| asked != "host");
@@ -100,7 +96,6 @@ impl PreparedSums {
         })
     }
 
-    /// Enqueues everything.
     pub(crate) fn run(&self, way: &Way, stream: sys::CUstream) -> Result<()> {
         match (self, way) {
             (Self::Nccl(messages), Way::Nccl(communicator)) => communicator.sum(messages, stream),

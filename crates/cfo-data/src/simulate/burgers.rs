@@ -48,7 +48,6 @@ impl Default for Burgers {
     }
 }
 
-/// Largest number of points of an internal grid.
 pub(super) const MAX_POINTS: usize = 1 << 22;
 /// Largest amplitude of the finest modes in a resolved field, relative to the largest mode.
 pub(super) const RESOLVED: f64 = 1e-7;
@@ -106,7 +105,6 @@ impl Burgers {
         (self.resolution as f64 * (THIN / self.viscosity).max(1.0)).ceil()
     }
 
-    /// Number of points of the internal grid.
     fn points(&self) -> usize {
         self.grid * (self.wanted_points() as usize).div_ceil(self.grid)
     }

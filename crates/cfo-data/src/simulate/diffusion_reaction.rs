@@ -52,7 +52,6 @@ impl Default for DiffusionReaction {
     }
 }
 
-/// Largest number of cells along a side.
 const MAX_GRID: usize = 1 << 13;
 /// Absolute tolerance relative to the relative one: SciPy's defaults are 1e-3 and 1e-6.
 const ABSOLUTE: f64 = 1e-3;
@@ -114,7 +113,6 @@ impl Equation for DiffusionReaction {
 }
 
 impl DiffusionReaction {
-    /// Reciprocal of a cell's area.
     fn per_area(&self) -> f64 {
         (self.grid as f64 / 2.0).powi(2)
     }

@@ -23,8 +23,7 @@ pub struct KuramotoSivashinsky {
     pub viscosity: f64,
     /// Mean length of the domain; 64 by default.
     pub length: f64,
-    /// Largest relative deviation of a trajectory's length from the mean; 0.1 by default. The distribution is uniform;
-    /// 0 fixes the length.
+    /// Largest relative deviation of a trajectory's length from the mean, 0.1 by default, uniformly distributed.
     pub length_jitter: f64,
     /// Number of stored points; 256 by default.
     pub grid: usize,
@@ -61,7 +60,6 @@ impl Default for KuramotoSivashinsky {
     }
 }
 
-/// Number of sines in an initial state.
 const SINES: usize = 10;
 /// Largest wave number of an initial state; the least is 1.
 const LONGEST_WAVES: u64 = 2;

@@ -86,7 +86,6 @@ impl LegacyRandom {
         (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64
     }
 
-    /// Returns a standard normal number.
     pub(super) fn normal(&mut self) -> f64 {
         if let Some(normal) = self.pending_normal.take() {
             return normal;

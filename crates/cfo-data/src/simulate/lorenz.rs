@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Equation, SimulationError, options};
 use crate::{Description, FieldShape, Trajectory};
 
-/// `x' = sigma (y - x)`, `y' = x (rho - z) - y`, `z' = x y - beta z`, from an initial state that is uniform in a
-/// cube about the origin.
+/// `x' = sigma (y - x)`, `y' = x (rho - z) - y`, `z' = x y - beta z`, from a uniform state in a cube about the origin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lorenz {
     /// Prandtl number; 10 by default.

@@ -8,10 +8,8 @@ use super::{
     Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater, SimulationError, Variant,
 };
 
-/// Creates a system from its name and options.
 type Create = fn(&str, &[(String, String)]) -> Result<Box<dyn Equation>, SimulationError>;
 
-/// The systems by name.
 const SYSTEMS: [(&str, Create); 5] = [
     ("lorenz", filled::<Lorenz>),
     ("burgers", filled::<Burgers>),
@@ -20,8 +18,7 @@ const SYSTEMS: [(&str, Create); 5] = [
     ("kuramoto-sivashinsky", filled::<KuramotoSivashinsky>),
 ];
 
-/// Creates the system of this name. Options are the fields of its configuration, with values as text; those that are
-/// not given have their defaults.
+/// Creates the system of this name from options, its configuration's fields as text; others have their defaults.
 ///
 /// # Errors
 /// If there is no such system or option, or a value has the wrong type. [`Equation::check`] checks ranges.

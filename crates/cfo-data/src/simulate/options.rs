@@ -22,17 +22,14 @@ fn require(
     }
 }
 
-/// Checks that the option is finite and above zero.
 pub(super) fn positive(name: &'static str, value: f64) -> Result<(), SimulationError> {
     require(value.is_finite() && value > 0.0, name, value, "a positive finite number")
 }
 
-/// Checks that the option is finite and not below zero.
 pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), SimulationError> {
     require(value.is_finite() && value >= 0.0, name, value, "a finite number that is not negative")
 }
 
-/// Checks that the option is finite.
 pub(super) fn finite(name: &'static str, value: f64) -> Result<(), SimulationError> {
     require(value.is_finite(), name, value, "a finite number")
 }

@@ -1,5 +1,4 @@
-//! Roe's Riemann solver for the shallow-water equations along one line of cells, with entropy fix and limited
-//! second-order corrections (LeVeque 2002).
+//! Roe's Riemann solver for shallow water along a line of cells, with entropy fix and limiter (LeVeque 2002).
 
 /// Ghost cells at each end of a line.
 pub(super) const GHOSTS: usize = 2;
@@ -42,7 +41,6 @@ struct Interface {
     up: [f64; 3],
 }
 
-/// Work space of a sweep.
 pub(super) struct Sweep {
     gravity: f64,
     interfaces: Vec<Interface>,

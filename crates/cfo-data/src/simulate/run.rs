@@ -15,8 +15,7 @@ const WINDOW_PER_THREAD: usize = 2;
 
 type Outcome = Result<Result<Trajectory, SimulationError>, Box<dyn Any + Send>>;
 
-/// Simulates trajectories `0..samples` of `seed` on rayon's current thread pool and passes them to `sink` in order, on
-/// the calling thread.
+/// Simulates trajectories `0..samples` of `seed` on rayon's threads and passes them to `sink` in order.
 ///
 /// At most two trajectories per thread exist at any time. The first error of a trajectory or of the sink ends the run.
 /// Setting `interrupt` ends it with [`SimulationError::Interrupted`].

@@ -90,11 +90,9 @@ const CENTERS: [f64; 2] = [-0.4, 0.4];
 const DEPTHS: [f64; 2] = [1.5, 2.25];
 /// Target Courant number of a step; a step above 1 is repeated with a smaller size.
 const COURANT: f64 = 0.9;
-/// Length of the first attempted step.
 const FIRST_STEP: f64 = 0.1;
 /// Shortest step, relative to the horizon.
 const SHORTEST: f64 = 1e-9;
-/// Largest number of cells along a side.
 const MAX_GRID: usize = 1 << 13;
 
 impl Equation for ShallowWater {
@@ -127,8 +125,7 @@ impl Equation for ShallowWater {
     /// Radii that enclose the same cell centres give the same trajectory.
     fn distinct(&self) -> Option<usize> {
         let half_cell = HALF_SIDE / self.grid as f64;
-        // Distances of cell centres are multiples of half a cell: odd ones if the number of cells is even, otherwise
-        // even ones.
+        // Distances of cell centres are multiples of half a cell: odd ones for an even number of cells, else even ones.
         let first = (self.grid + 1) % 2;
         let reach = (first..self.grid).step_by(2).take_while(|&a| a as f64 * half_cell <= RADII[1]);
         let squares = reach.clone().flat_map(|a| reach.clone().map(move |b| a * a + b * b));

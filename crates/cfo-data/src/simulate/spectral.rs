@@ -134,7 +134,6 @@ impl Etdrk4 {
         }
     }
 
-    /// Advances `modes` by one step.
     pub(super) fn step(&mut self, grid: &mut PeriodicGrid, modes: &mut Modes) {
         let Self { weights, advection, start, stages: [a, b], nonlinear: [n0, n1, n2] } = self;
         start.copy_from_slice(modes);
@@ -175,8 +174,7 @@ impl Weights {
 
 /// `phi_0 = exp(z)` and `phi_{k+1} = (phi_k - 1/k!)/z`, for k up to 3.
 ///
-/// The recurrence loses digits by cancellation for small `z`; there the series of `phi_3` and the reversed recurrence
-/// are accurate.
+/// For small `z` the recurrence loses digits; there the series of `phi_3` and the reversed recurrence are accurate.
 fn phi(z: f64) -> [f64; 4] {
     if z.abs() > 1.0 {
         let phi1 = (z.exp() - 1.0) / z;

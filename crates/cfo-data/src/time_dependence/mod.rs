@@ -22,10 +22,8 @@ const WAVES: usize = 64;
 /// Largest number of inputs for which their products are features.
 const MOST_FACTORS: usize = 20;
 
-/// Number of frequencies of time used as features.
 const FREQUENCIES: usize = 4;
 
-/// Number of frequencies that are examined.
 const MOST_FREQUENCIES: usize = 2000;
 
 /// Largest ratio of the errors with and without time at which the velocity counts as time-dependent. Autonomous systems
@@ -35,8 +33,7 @@ const SHARE: f64 = 0.6;
 /// Fraction of the velocity's variance that is not worth another input: a hundredth of its size.
 const NEGLIGIBLE: f64 = 1e-4;
 
-/// Unexplained fraction of the velocity's variance that indicates an incomplete state. Fits of smooth systems leave far
-/// less.
+/// Unexplained fraction of the velocity's variance from which on the state is incomplete; smooth systems have far less.
 const UNDETERMINED: f64 = 0.1;
 
 /// Errors of predicted velocities on trajectories that were not fitted, with and without time.
@@ -70,8 +67,7 @@ impl TimeDependence {
         Ok(found.iter().find(|one| one.is_explicit()).or(found.first()).cloned())
     }
 
-    /// Channels whose velocity is determined by neither state nor time, each with the unexplained fraction of its
-    /// variance.
+    /// Channels whose velocity is determined by neither state nor time, each with the fraction that is unexplained.
     pub fn undetermined(&self) -> impl Iterator<Item = (usize, f64)> {
         self.channels.iter().copied().enumerate().filter(|&(_, share)| share > UNDETERMINED)
     }

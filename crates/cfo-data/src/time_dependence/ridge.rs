@@ -71,8 +71,7 @@ impl Fit {
     }
 }
 
-/// A column at the fitted rows and at the others, with mean 0 and deviation 1 over the fitted ones; `None` if it is
-/// constant there.
+/// A column at the fitted and the other rows, with mean 0 and deviation 1 at the former; `None` if constant there.
 fn standardized(column: &[f64], rows: &[usize], others: &[usize]) -> Option<[Vec<f64>; 2]> {
     let count = rows.len() as f64;
     let mean = rows.iter().map(|&i| column[i]).sum::<f64>() / count;

@@ -7,13 +7,11 @@ use crate::DataError;
 use crate::sampling::spread;
 use crate::store::TrajectoryFile;
 
-/// Maximum number of trajectories used.
 const MOST_TRAJECTORIES: usize = 64;
 
 /// Approximate number of velocities compared.
 const SAMPLES: usize = 3000;
 
-/// Points used in one snapshot of a field.
 const POINTS: usize = 8;
 
 /// Maximum number of values read, so that the cost does not grow with the file.
@@ -25,8 +23,7 @@ const SMOOTH_REACH: usize = 4;
 /// Variance relative to the inside below which edges count as fixed.
 const FIXED: f64 = 1e-4;
 
-/// Velocities and the quantities on which they may depend, by column. Inputs and velocities have mean 0 and deviation
-/// 1.
+/// Velocities and the quantities on which they may depend, by column, with mean 0 and deviation 1.
 #[derive(Default)]
 pub(super) struct VelocitySamples {
     pub time: Vec<f64>,
@@ -148,21 +145,18 @@ fn variance(column: &[f64]) -> f64 {
     column.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / column.len().max(1) as f64
 }
 
-/// A snapshot and its velocity.
 struct Window {
     state: Vec<f64>,
     velocity: Vec<f64>,
 }
 
 impl Window {
-    /// Number of snapshots at either end of a trajectory that are not used, because estimates there are one-sided; 0
-    /// for short trajectories.
+    /// Snapshots at either end that are not used, because estimates there are one-sided; 0 for short trajectories.
     fn margin(frames: usize, smooth: bool) -> usize {
         let reach = if smooth { SMOOTH_REACH } else { 2 };
         if frames > 2 * reach { reach } else { 0 }
     }
 
-    /// Reads a window; `None` if a trajectory is too short.
     fn read(
         file: &TrajectoryFile,
         trajectory: usize,

@@ -7,8 +7,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::Type;
 
-/// The sums of values over all ranks, on every rank. With one rank they are the values themselves; the first may reuse
-/// its input's memory.
+/// The sums of values over all ranks, on every rank. With one rank the first may reuse its input's memory.
 #[derive(Clone, Debug, Default)]
 pub struct AllReduce {
     /// The shards of this rank, if shards fix the order of additions. The inputs are then the values of one shard after
@@ -51,8 +50,7 @@ impl Operation for AllReduce {
 }
 
 impl Graph {
-    /// Appends the sum of a value over all ranks that run the same program, for instance of gradients before the
-    /// optimiser. With one rank it is the value itself.
+    /// Appends the sum of a value over all ranks that run the same program; with one rank, the value itself.
     ///
     /// # Errors
     /// If the value does not hold real numbers.
@@ -70,8 +68,7 @@ impl Graph {
 
     /// Appends the sums over all shards of all ranks. `values` has the values of each shard of this rank.
     ///
-    /// The shards fix the order of additions, so the result does not depend on how shards are divided over ranks, bit
-    /// for bit.
+    /// The shards fix the order of additions, so the bits do not depend on how shards are divided over ranks.
     ///
     /// # Errors
     /// If shards have values of different shapes, or of other numbers than the first.

@@ -64,8 +64,7 @@ impl Operation for AttentionBackward {
 }
 
 impl Graph {
-    /// Self-attention, from concatenated queries, keys and values `[batch, tokens, 3 * width]` to `[batch, tokens,
-    /// width]`.
+    /// Self-attention, from queries, keys and values `[batch, tokens, 3 * width]` to `[batch, tokens, width]`.
     ///
     /// # Errors
     /// If the heads do not divide the width.

@@ -1,5 +1,4 @@
-//! Group normalisation fused with its surroundings in a convolution block: the convolution's bias before it, and an
-//! activation and a time term per sample and channel after it.
+//! Group normalisation fused with the convolution's bias before it, and an activation and a time term after it.
 
 use super::{Activation, Derivative, Inputs, Op, Operation};
 use crate::error::{EngineError, Result};

@@ -245,8 +245,7 @@ impl Graph {
         }
     }
 
-    /// Divides fields `[batch, height, width, channels]` into square patches `[batch, rows * columns, patch * patch *
-    /// channels]`.
+    /// Divides `[batch, height, width, channels]` into patches `[batch, rows * columns, patch * patch * channels]`.
     ///
     /// # Errors
     /// If the value is not such a field or the patch does not divide its sides.

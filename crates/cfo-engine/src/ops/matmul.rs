@@ -159,8 +159,7 @@ impl Operation for MatMul {
 }
 
 impl Graph {
-    /// `activation(x w + bias)`: `x` is `[..., inputs]`, `w` is `[inputs, outputs]`, `bias` is `[outputs]`; the result
-    /// is `[..., outputs]`.
+    /// `activation(x w + bias)` `[..., outputs]` of `x [..., inputs]`, `w [inputs, outputs]` and `bias [outputs]`.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -190,8 +189,7 @@ impl Graph {
         self.push_one(Op::MatMul(product), &inputs)
     }
 
-    /// The product of matrices `[..., m, k]` and `[..., k, n]`, each optionally transposed first. Leading axes are
-    /// equal or missing on one side.
+    /// The product of `[..., m, k]` and `[..., k, n]`, each optionally transposed; leading axes equal or missing.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -241,7 +239,6 @@ impl Graph {
         self.sum(each, &[0])
     }
 
-    /// Sum over all axes but the last.
     pub(crate) fn sum_leading(&mut self, x: Node) -> Result<Node> {
         let axes: Vec<usize> = (0..self.shape(x).rank().saturating_sub(1)).collect();
         self.sum(x, &axes)

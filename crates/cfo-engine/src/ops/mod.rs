@@ -100,7 +100,6 @@ impl Inputs<'_> {
         }
     }
 
-    /// Checks that all inputs are real.
     fn reals(&self) -> Result<()> {
         self.require(&[Element::Real])
     }

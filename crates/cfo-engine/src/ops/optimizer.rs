@@ -1,5 +1,4 @@
-//! Optimisation: gradient norm, Adam with its moments and EMA, counters. These operations change tensors in place at
-//! the end of a run.
+//! Gradient norm, Adam with its moments and EMA, counters: they change tensors in place at the end of a run.
 
 use super::{Inputs, Op, Operation};
 use crate::error::{EngineError, Result};

@@ -5,8 +5,7 @@ use crate::error::{EngineError, Result};
 use crate::graph::{Graph, Node};
 use crate::shape::Type;
 
-/// Declares an enumeration of functions with their names, and the methods of [`Graph`] that append them. Functions after
-/// the semicolon have no method.
+/// Declares an enumeration of functions with methods of [`Graph`]; those after the semicolon have none.
 macro_rules! functions {
     (
         $(#[$about:meta])* $kind:ident, $append:ident $operands:tt, $errors:literal;

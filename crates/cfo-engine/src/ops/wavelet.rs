@@ -41,8 +41,7 @@ impl Operation for WaveletTransform {
 }
 
 impl Graph {
-    /// The orthogonal wavelet transform of fields `[batch, height, width, channels]`, in place: averages in the corner
-    /// at the origin, details beside them, recursively.
+    /// The orthogonal wavelet transform of `[batch, height, width, channels]`: averages at the origin, recursively.
     ///
     /// # Errors
     /// If a side other than 1 cannot be halved once per level.

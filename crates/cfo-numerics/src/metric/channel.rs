@@ -1,5 +1,4 @@
-//! Errors of each channel relative to its standard deviation. A norm over all channels hides channels with small
-//! values.
+//! Errors of each channel relative to its deviation, since a norm over all hides channels with small values.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +19,6 @@ pub struct ChannelErrors {
     channels: Vec<Moments>,
 }
 
-/// Sums over the values of one channel.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Moments {
     count: f64,

@@ -10,7 +10,6 @@ use crate::Grid;
 const LOW_BAND_END: usize = 4;
 /// First frequency of the high band of fRMSE.
 const MIDDLE_BAND_END: usize = 12;
-/// Constant that The Well adds to the variance.
 const VARIANCE_FLOOR: f64 = 1e-7;
 
 /// Entries of a field's spectrum: frequencies `0..=width/2` on a line, shells below half the shortest side on others.
@@ -77,8 +76,7 @@ pub struct FieldReport {
     pub maximum: f64,
     /// Root mean square error on the boundary; `None` without space axes.
     pub brmse: Option<f64>,
-    /// Error in Fourier space in the low, middle and high band (frequencies 0-3, 4-11, 12 and above). NaN for a band
-    /// that the grid does not resolve; `None` without space axes.
+    /// Error in Fourier space at frequencies 0-3, 4-11, 12 and above; NaN if not resolved, `None` without space axes.
     pub frmse: Option<[f64; 3]>,
     /// Root mean square error relative to the truth's deviation in space; `None` where a frame has one point.
     pub vrmse: Option<f64>,
@@ -114,8 +112,7 @@ impl FieldErrors {
         }
     }
 
-    /// Adds the sums of another collection, as if its trajectories had been pushed here. Parts of a test set can thus
-    /// be evaluated in parallel.
+    /// Adds the sums of another collection, so that parts of a test set can be evaluated in parallel.
     ///
     /// # Panics
     /// If the grids differ.

@@ -23,7 +23,6 @@ pub struct StepCheckpoints {
     stride: usize,
     /// Steps that are kept, in increasing order, and their slots.
     kept: Vec<(usize, usize)>,
-    /// Unused slots, as a stack.
     free: Vec<usize>,
 }
 
@@ -44,8 +43,7 @@ impl StepCheckpoints {
         Self { stride: 1, kept: Vec::new(), free: (0..slots.max(1)).rev().collect() }
     }
 
-    /// The slot in which to keep the state at the start of `step`, or `None`. To be called before each forward step, in
-    /// order from 0.
+    /// The slot for the state at the start of `step`, or `None`; called before each forward step, in order from 0.
     pub fn keep(&mut self, step: usize) -> Option<usize> {
         while step.is_multiple_of(self.stride) && self.is_full() {
             self.stride *= 2;
@@ -59,15 +57,13 @@ impl StepCheckpoints {
         }
     }
 
-    /// Whether no more steps are kept going forward. Once steps are dropped, a quarter of the slots is reserved for the
-    /// way back.
+    /// Whether no more steps are kept going forward; a quarter of the slots is reserved for the way back.
     fn is_full(&self) -> bool {
         let slots = self.kept.len() + self.free.len();
         self.free.is_empty() || self.stride > 1 && self.kept.len() >= slots - slots / 4
     }
 
-    /// How to recompute the state at the start of step `wanted` on the way back. Steps must be requested in decreasing
-    /// order; later steps are dropped.
+    /// How to recompute the state at the start of `wanted`, requested in decreasing order; later steps are dropped.
     ///
     /// # Panics
     /// If no earlier step was kept, that is if [`StepCheckpoints::keep`] was not called for step 0.

@@ -134,8 +134,7 @@ pub struct StepControl {
 }
 
 impl StepControl {
-    /// Decides about an attempted step from its scaled error `E` and stores the error. NaN and infinity reject the
-    /// step.
+    /// Decides about an attempted step from its scaled error `E`, and stores it. NaN and infinity reject the step.
     pub fn decide(&mut self, error: f64) -> Decision {
         let Controller { proportional: p, integral: i, derivative: d, safety, .. } = self.controller;
         let accept = error < 1.0;

@@ -43,8 +43,7 @@ impl Course {
         }
     }
 
-    /// Extends a step to its target if less than this fraction of the remaining time would be left. Useful for states
-    /// of low precision.
+    /// Extends a step to its target if less than this fraction would be left, for states of low precision.
     #[must_use]
     pub fn with_rounding(self, share: f64) -> Self {
         Self { rounding: share, ..self }
@@ -61,8 +60,7 @@ impl Course {
         self.time
     }
 
-    /// Sets the time. The step length and the controller's state are kept, for a trajectory that continues from another
-    /// origin.
+    /// Sets the time, for a trajectory that continues from another origin with its step length and controller.
     pub fn set_time(&mut self, time: f64) {
         self.time = time;
     }
@@ -89,8 +87,7 @@ impl Course {
         rest - self.planned() < f64::max(10.0 * resolution(self.time), self.rounding * rest)
     }
 
-    /// Decides about the attempt towards `target` from its scaled error and returns whether it is accepted. Acceptance
-    /// advances the time.
+    /// Decides about the attempt towards `target` from its scaled error; if it is accepted, the time advances.
     pub fn judge(&mut self, error: f64, target: f64) -> bool {
         let decision = self.control.decide(error);
         let next = self.next_length(target).abs() * decision.factor;

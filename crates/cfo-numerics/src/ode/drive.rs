@@ -65,19 +65,16 @@ pub trait AdvanceState {
     /// The implementor's error, which includes integrations that cannot continue.
     type Error: From<OdeError>;
 
-    /// Length of a good first step towards `end`; see [`first_step`](super::first_step). Called for adaptive steps
-    /// only.
+    /// Length of a good first step towards `end` (see [`first_step`](super::first_step)), for adaptive steps only.
     fn first_step(&mut self, end: f64, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
 
     /// Attempts a step from the accepted state at `start` to `end`. It replaces an earlier attempt.
     fn attempt(&mut self, start: f64, end: f64) -> Result<(), Self::Error>;
 
-    /// Scaled error of the attempted step: the root mean square of `err_i / (atol + rtol max(|u_i|, |u'_i|))`. Called
-    /// for adaptive steps only.
+    /// Scaled error of the attempted step, as in [`Stepper::error`](super::Stepper::error), for adaptive steps only.
     fn error(&mut self, rtol: f64, atol: f64) -> Result<f64, Self::Error>;
 
-    /// Whether all values of the attempted state are finite. An implementor that cannot check every step may return
-    /// true and check the outputs.
+    /// Whether all values of the attempted state are finite; may be true if only the outputs are checked.
     fn is_finite(&mut self) -> Result<bool, Self::Error>;
 
     /// Delivers output `index` at time `t` inside the attempted step, by dense output.
@@ -123,7 +120,6 @@ enum Stop {
     AtOutputs,
 }
 
-/// State of an integration.
 struct Drive<'a, A> {
     state: &'a mut A,
     time: f64,
@@ -133,7 +129,6 @@ struct Drive<'a, A> {
 }
 
 impl<A: AdvanceState> Drive<'_, A> {
-    /// Delivers outputs at exactly the time of the accepted state.
     fn deliver_reached(&mut self) -> Result<(), A::Error> {
         while self.times.get(self.done) == Some(&self.time) {
             self.state.deliver(self.done)?;

@@ -61,8 +61,7 @@ impl Stepper {
         }
     }
 
-    /// Restarts at another state and time and resets the counter. Allocates only if the state is longer than any
-    /// before.
+    /// Restarts at another state and time with a counter of 0. Allocates only if no earlier state was as long.
     pub fn reset(&mut self, t: f64, u: &[f64]) {
         (self.time, self.next_time) = (t, t);
         self.first_known = false;
@@ -188,8 +187,7 @@ impl Stepper {
         self.accept();
     }
 
-    /// Dense output: writes the state at time `t` inside the attempted step into `out`. To be called before the step is
-    /// accepted.
+    /// Dense output: writes the state at time `t` inside the attempted step, before it is accepted, into `out`.
     pub fn interpolate(&mut self, t: f64, out: &mut [f64]) {
         let h = self.next_time - self.time;
         let theta = (t - self.time) / h;
@@ -204,8 +202,7 @@ impl Stepper {
         self.next_state.iter().fold(true, |finite, x| finite & x.is_finite())
     }
 
-    /// Length of a first step towards `end` for these tolerances; see [`first_step`](super::first_step). Evaluates the
-    /// field once or twice.
+    /// Length of a first step towards `end`; see [`first_step`](super::first_step). Evaluates the field once or twice.
     pub fn first_step<F: VectorField + ?Sized>(&mut self, field: &F, end: f64, rtol: f64, atol: f64) -> f64 {
         self.evaluate_first(field);
         let norm = |terms: &mut dyn Iterator<Item = (f64, f64)>| -> f64 {

@@ -8,7 +8,6 @@ use super::variances;
 /// snapshot's noise is removed.
 const EXPONENTS: [f64; 2] = [-9.0, 9.0];
 
-/// Width to which the exponent is determined.
 const RESOLUTION: f64 = 0.02;
 
 /// The noise and the prior of maximum likelihood.
@@ -16,8 +15,7 @@ const RESOLUTION: f64 = 0.02;
 pub struct NoiseFit {
     /// Standard deviation of the noise, in the units of the series; 0 if the data need no noise.
     pub deviation: f64,
-    /// Intensity of the prior over the variance of the noise, for [`Smoother::new`](super::Smoother::new); infinite
-    /// without noise.
+    /// The prior's intensity over the noise's variance, for [`Smoother`](super::Smoother); infinite without noise.
     pub ratio: f64,
 }
 
@@ -33,7 +31,6 @@ pub struct Evidence {
     grids: Vec<Grid>,
 }
 
-/// Series on one grid of times.
 #[derive(Clone, Debug)]
 struct Grid {
     times: Vec<f64>,
@@ -105,8 +102,7 @@ impl Evidence {
         4.0 * f64::EPSILON * values.fold(0.0, |most: f64, value| most.max(value.abs()))
     }
 
-    /// Minus twice the log-likelihood up to a constant, and the noise's deviation: the known one, or the most likely
-    /// one.
+    /// Minus twice the log-likelihood up to a constant, and the noise's deviation: known, or most likely.
     fn cost(&self, ratio: f64, known: Option<f64>) -> (f64, f64) {
         let (mut squares, mut determinant) = (0.0, 0.0);
         for Grid { times, variances, series, width } in &self.grids {

@@ -9,7 +9,6 @@ use crate::stencil::power_of_two_near;
 /// Dimension of the state, and number of coefficients of the unknown parabola.
 pub(super) const STATES: usize = 3;
 
-/// A state.
 pub(super) type CurveState = [f64; STATES];
 
 /// Cholesky factor of the covariance `[[1/20, 1/8, 1/6], [1/8, 1/3, 1/2], [1/6, 1/2, 1]]` that the process gains per
@@ -17,14 +16,11 @@ pub(super) type CurveState = [f64; STATES];
 const ADDED: [CurveState; STATES] = [[1.0, 2.5, 10.0 / 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]];
 const ADDED_WEIGHTS: CurveState = [1.0 / 20.0, 1.0 / 48.0, 1.0 / 9.0];
 
-/// The filter at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FilterStage {
     /// Interval from the previous time; 0 at the first.
     pub(super) length: f64,
-    /// Variance of the measurement.
     pub(super) noise: f64,
-    /// Variance of the innovation.
     pub(super) variance: f64,
     /// Kalman gain.
     pub(super) gain: CurveState,
@@ -32,7 +28,6 @@ pub(super) struct FilterStage {
     pub(super) covariance: CurveState,
 }
 
-/// The filter of a grid and the whitened parabolas.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filter {
     pub(super) stages: Vec<FilterStage>,
@@ -43,8 +38,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Builds the filter for increasing times, the variance of each measurement, and the prior's intensity in `unit` of
-    /// time.
+    /// Builds the filter for increasing times, each measurement's variance, and the prior's intensity in `unit`.
     pub(super) fn new(times: &[f64], variances: &[f64], unit: f64, ratio: f64) -> Self {
         // Powers of two keep neighbouring times apart.
         let scale = power_of_two_near(unit);
@@ -105,8 +99,7 @@ impl Filter {
         }
     }
 
-    /// Applies the transpose of the whitening (without the projection) and the noise's variances: the estimated noise
-    /// at each time.
+    /// Applies the transpose of the whitening (without projection) and the variances: the estimated noise.
     pub(super) fn noise_of(&self, series: &mut [f64], width: usize) {
         let mut later = vec![0.0; STATES * width];
         let (f, rest) = later.split_at_mut(width);
@@ -125,8 +118,7 @@ impl Filter {
         }
     }
 
-    /// Contribution of the unknown parabola to the deviation of `f` at each time, as three columns whose squares add
-    /// up.
+    /// Contribution of the unknown parabola to the deviation of `f` at each time: columns whose squares add up.
     pub(super) fn unknown_parabolas(&self) -> Vec<CurveState> {
         let mut columns: Vec<f64> = self.parabolas.iter().flatten().copied().collect();
         self.noise_of(&mut columns, STATES);

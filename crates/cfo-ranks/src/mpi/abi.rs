@@ -29,7 +29,6 @@ impl Abi {
     }
 }
 
-/// The constants of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Constants {
     pub(crate) world: usize,

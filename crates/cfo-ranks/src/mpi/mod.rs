@@ -62,14 +62,11 @@ macro_rules! start {
     }};
 }
 
-/// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
     /// A node of a tree of sums.
     Shard = 11,
-    /// A notice of one rank to the others.
     Notice = 12,
-    /// A heartbeat.
     Heartbeat = 13,
 }
 
@@ -170,7 +167,6 @@ impl Mpi {
         Ok(Self { functions, constants, file: file.into(), rank, size, _library: library, _here: here })
     }
 
-    /// What the library calls itself, in one line.
     pub(crate) fn version(&self) -> String {
         let (mut text, mut length) = (vec![0_u8; 8192], 0);
         // SAFETY: the longest name of any of the libraries has room.
@@ -184,7 +180,7 @@ impl Mpi {
     /// Starts to sum over all ranks in place.
     ///
     /// # Safety
-    /// The values stay where they are, and nobody touches them, until the request is done.
+    /// As for all that start: the values stay where they are, and nobody touches them, until the request is done.
     pub(crate) unsafe fn start_sum(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
         let Constants { sum, world, in_place, .. } = self.constants;
@@ -196,18 +192,12 @@ impl Mpi {
     }
 
     /// Starts to send rank 0's bytes to all.
-    ///
-    /// # Safety
-    /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_broadcast(&self, mut values: Packet<'_>) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
         start!(self, "MPI_Ibcast", ibcast(pointer, count, kind, 0, self.constants.world))
     }
 
     /// Starts to gather the same number of bytes from every rank to all.
-    ///
-    /// # Safety
-    /// As of [`Mpi::start_sum`], for both.
     pub(crate) unsafe fn start_gather(&self, own: &mut [u8], all: &mut [u8]) -> Result<Transfer> {
         let (from, count, kind) = Packet::Bytes(own).parts(&self.constants);
         let (to, world) = (all.as_mut_ptr().cast(), self.constants.world);
@@ -215,9 +205,6 @@ impl Mpi {
     }
 
     /// Starts to send to a rank.
-    ///
-    /// # Safety
-    /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_send(&self, mut values: Packet<'_>, to: usize, tag: Tag) -> Result<Transfer> {
         let (pointer, count, kind) = values.parts(&self.constants);
         start!(
@@ -228,9 +215,6 @@ impl Mpi {
     }
 
     /// Starts to receive from a rank, or from any.
-    ///
-    /// # Safety
-    /// As of [`Mpi::start_sum`].
     pub(crate) unsafe fn start_receive(
         &self,
         mut values: Packet<'_>,
@@ -242,7 +226,6 @@ impl Mpi {
         start!(self, "MPI_Irecv", irecv(pointer, count, kind, from, tag as c_int, self.constants.world))
     }
 
-    /// Whether a message from any rank waits to be received.
     pub(crate) fn has_message(&self, tag: Tag) -> bool {
         let Constants { any_source, world, status_ignore, .. } = self.constants;
         let mut found = 0;

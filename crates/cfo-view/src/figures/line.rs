@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{Comparison, FRAMES, FigureFile, bounds};
 use crate::plot::{self, Axis, AxisSpan, ColorScale, Curve, Figure, Limits, LineStyle, Stack};
 
-/// Columns of an image over time.
 pub(super) const COLUMNS: usize = 200;
 
 /// Number of profiles, as in the paper: after a quarter, a half, three quarters and all of the time.

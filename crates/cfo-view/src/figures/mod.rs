@@ -19,7 +19,6 @@ use crate::plot::{self, Axis, AxisSpan, Curve, Figure, LineStyle};
 pub use loss::loss_curves;
 pub use side_by_side::MethodPanels;
 
-/// Most frames of an animation.
 const FRAMES: usize = 32;
 
 /// A figure that was written.
@@ -114,7 +113,6 @@ impl Comparison<'_> {
         self.description.shape.channels
     }
 
-    /// A channel's name, with its unit where it has one.
     fn channel_name(&self, channel: usize) -> String {
         let named = |names: &[String]| names.get(channel).filter(|name| !name.is_empty()).cloned();
         let name = named(&self.description.channel_names).unwrap_or_else(|| match self.channels() {
@@ -139,7 +137,6 @@ impl Comparison<'_> {
         predicted.iter().zip(self.field(self.truth, frame, channel)).map(|(p, q)| p - q).collect()
     }
 
-    /// One channel of the truth at all snapshots.
     fn true_values(&self, channel: usize) -> impl Iterator<Item = &f32> {
         self.truth.iter().skip(channel).step_by(self.channels())
     }

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 use super::{Comparison, FRAMES, FigureFile};
 use crate::plot::{self, ColorScale, Image, PanelRow, Panels};
 
-/// Times that are shown.
 pub(super) const MOMENTS: usize = 5;
 
 /// Longer side of an image in points.
@@ -38,7 +37,6 @@ impl Comparison<'_> {
         Ok(pictures)
     }
 
-    /// An animation of all channels.
     fn animate(&self, folder: &Path) -> Result<FigureFile> {
         let (scales, errors) = (self.scales(), self.errors());
         let draw = |frame| self.instant(frame, &scales, &errors);
@@ -47,12 +45,10 @@ impl Comparison<'_> {
         Ok(FigureFile { file: "rollout.png".into(), caption })
     }
 
-    /// The scale of each channel's values.
     fn scales(&self) -> Vec<ColorScale> {
         (0..self.channels()).into_par_iter().map(|channel| self.scale(channel)).collect()
     }
 
-    /// The scale of each channel's error over all times.
     fn errors(&self) -> Vec<ColorScale> {
         let largest = |channel: usize| {
             let frames = (0..self.frames()).into_par_iter().map(move |frame| {

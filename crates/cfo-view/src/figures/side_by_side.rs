@@ -33,7 +33,6 @@ impl MethodPanels<'_> {
         }
     }
 
-    /// One method against the truth.
     fn comparison<'s>(&'s self, prediction: &'s [f32]) -> Comparison<'s> {
         let (description, times, truth) = (self.description, self.times, self.truth);
         Comparison { description, times, truth, prediction, title: String::new() }

@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{Comparison, FRAMES, FigureFile, bounds};
 use crate::plot::{self, Axis, Curve, Drawing, Figure, Limits, LineStyle, SpaceCurve, SpacePlot, Stack};
 
-/// Most components that are drawn.
 const COMPONENTS: usize = 8;
 
 impl Comparison<'_> {
@@ -43,7 +42,6 @@ impl Comparison<'_> {
         plot::write_animation(&self.spread(FRAMES), moment, &folder.join("rollout.png"))
     }
 
-    /// A component's values up to a snapshot.
     fn course(&self, values: &[f32], channel: usize, last: usize) -> Vec<f64> {
         let steps = values.iter().skip(channel).step_by(self.channels());
         steps.take(last + 1).map(|&value| f64::from(value)).collect()

@@ -19,15 +19,12 @@ const NUMBERS: usize = 12_000_000;
 const MOST_POINTS: usize = 256;
 const MOST_FRAMES: usize = 2000;
 
-/// Most trajectories to choose from.
 const MOST_TRAJECTORIES: usize = 64;
 
 /// The part of the files that is shown.
 #[derive(Clone, Debug)]
 struct Extract {
-    /// Trajectories of the first file.
     indices: Vec<usize>,
-    /// Most snapshots of each.
     frames: usize,
     /// Every `stride`-th point along each axis is shown.
     stride: usize,
@@ -207,7 +204,6 @@ fn read_prediction(
     Ok(Share { times, difference, channels, errors: Some(errors) })
 }
 
-/// One scale for each channel of a file, over all its trajectories.
 fn scales(shares: &[Option<Share>], bits: u32) -> Vec<Quantization> {
     let count = shares.iter().flatten().map(|share| share.channels.len()).max().unwrap_or(0);
     let scale = |channel: usize| {
@@ -293,7 +289,6 @@ fn channels(file: &TrajectoryFile) -> Vec<PageChannel> {
     (0..description.shape.channels).map(channel).collect()
 }
 
-/// Returns notes on omitted and rounded data.
 fn notes(
     files: &[PageSource],
     extract: &Extract,

@@ -18,7 +18,6 @@ const FIGURES: [(&str, &str); 3] = [
     ("state-space.png", "State space of the worst trajectory"),
 ];
 
-/// Bytes beyond which a figure is left out.
 const LARGE_FIGURE: u64 = 400_000;
 
 /// Most reports of a training run on a page; a screen shows no more.

@@ -13,7 +13,6 @@ use super::raster::pixels;
 /// Pixels of the image per point of the figure.
 const DENSITY: u32 = 1;
 
-/// Frames per second.
 const RATE: u16 = 10;
 
 /// Most colours of an indexed PNG.

@@ -32,7 +32,6 @@ const LEGEND_GAP: u32 = 8;
 
 type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Ticks, Ticks>>;
 
-/// Properties that figures of a stack share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChartLayout {
     /// The least range of its axes.

@@ -76,25 +76,21 @@ pub struct AxisSpan {
 }
 
 impl Panels {
-    /// Left edge of a column's images.
     fn left(&self, column: usize) -> u32 {
         let labelled = self.rows.iter().any(|row| !row.label.is_empty());
         let start = MARGIN + if labelled { ROW_LABEL } else { 0 } + if self.y.is_some() { Y_AXIS } else { 0 };
         start + (0..column).map(|before| self.panel.0 + self.gap() + self.bar_space(before)).sum::<u32>()
     }
 
-    /// Space between two columns.
     fn gap(&self) -> u32 {
         if self.x.is_some() { AXIS_GAP } else { GAP }
     }
 
-    /// Room for the colour bars of a column.
     fn bar_space(&self, column: usize) -> u32 {
         let bar = self.rows.iter().any(|row| row.images.get(column).is_some_and(|image| image.bar));
         if bar { BAR_GAP + BAR_WIDTH + BAR_LABELS } else { 0 }
     }
 
-    /// Upper edge of a row's images.
     fn top(&self, row: usize) -> u32 {
         let headed = self.columns.iter().any(|heading| !heading.is_empty());
         let start = MARGIN + TITLE_HEIGHT + if headed { HEADING_HEIGHT } else { 0 };

@@ -11,7 +11,6 @@ const DENSITY: u32 = 2;
 /// Drawn pixels per pixel of the image, along each axis.
 const OVERSAMPLING: u32 = 2;
 
-/// The drawing as a PNG file.
 pub(super) fn png(drawing: &impl Drawing) -> Result<Vec<u8>> {
     let (width, height, image) = pixels(drawing, DENSITY)?;
     encode(width, height, &image)

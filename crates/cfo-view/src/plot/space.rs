@@ -48,7 +48,6 @@ pub struct SpaceCurve {
 
 /// An edge of the box that carries an axis.
 struct Edge {
-    /// Its middle.
     middle: [f64; 3],
     /// The axis that runs along it.
     axis: usize,
@@ -76,7 +75,6 @@ fn project([x, y, z]: [f64; 3]) -> (f64, f64) {
     (x * cosine - y * sine, z * flat + depth * rise)
 }
 
-/// Position and scale of the box in the figure.
 struct View {
     center: (f64, f64),
     scale: (f64, f64),

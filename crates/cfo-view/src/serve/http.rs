@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most connections at a time.
 const CONNECTIONS: usize = 256;
 /// Most bytes of a request before its body.
 const HEAD: usize = 16 << 10;
-/// Most header lines of a request.
 const HEADERS: usize = 64;
 /// Longest time from the first byte of a request to its last.
 const RECEIVING: Duration = Duration::from_secs(10);
@@ -161,7 +159,6 @@ fn converse(stream: &TcpStream, handler: &impl Handler) -> io::Result<()> {
 /// Why a request is not answered by the handler.
 enum Refusal {
     Answer(Response),
-    /// The client has gone.
     Gone,
 }
 

@@ -24,7 +24,6 @@ use self::http::{Handler, HttpRequest, Response};
 use self::models::Models;
 use crate::page::{self, PageDocument, PageSource};
 
-/// The default port, if it is free.
 const PORT: u16 = 8421;
 /// Most trajectories of the file on the page.
 const SHOWN: usize = 16;

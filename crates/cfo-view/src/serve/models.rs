@@ -12,7 +12,6 @@ use cfo::{Device, Run, Trained};
 const AT_ONCE: usize = 4;
 /// Predictions that may wait for their turn.
 const WAITING: usize = 64;
-/// Longest time that they wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time of a prediction.
 pub const LONGEST: Duration = Duration::from_secs(20);

@@ -20,7 +20,6 @@ const MOST_NUMBERS: usize = 4_000_000;
 /// Most solver steps or network evaluations of a request.
 const MOST_STEPS: usize = 100_000;
 
-/// The body of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Question {
@@ -58,7 +57,6 @@ struct Answer {
     evaluations: usize,
     milliseconds: f64,
     checkpoint: String,
-    /// Warnings.
     warnings: Vec<String>,
 }
 
@@ -120,7 +118,6 @@ pub fn answer(models: &Models, data: Option<&TrajectoryFile>, body: &[u8]) -> Re
     Ok(Response::json(200, &Answer { times, shape, values, evaluations, milliseconds, checkpoint, warnings }))
 }
 
-/// Checks what every request must satisfy.
 fn check(question: &Question) -> Result<(), Response> {
     let Question { times, trajectory, initial, .. } = question;
     if times.is_empty() || times.len() > MOST_TIMES {
@@ -291,7 +288,6 @@ fn roll_out(
     Ok(Predicted { values, evaluations: found.evaluations, warnings })
 }
 
-/// An error of the library as a response.
 fn from(error: &CfoError) -> Response {
     let status = if error.is_bad_input() { 422 } else { 503 };
     let hint = error.hint().unwrap_or_else(|| "request less, or nearer times".into());

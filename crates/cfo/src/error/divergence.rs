@@ -41,7 +41,6 @@ pub struct BatchSize {
     pub velocity: Option<f64>,
 }
 
-/// The most likely cause of a divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// Numbers in the data, or the path through them.
@@ -50,7 +49,6 @@ enum Cause {
     Rate,
     /// The learning rate, since a solver found no step size small enough.
     Steep,
-    /// No known symptom.
     Unknown,
 }
 
@@ -76,7 +74,6 @@ impl Divergence {
         step > 1
     }
 
-    /// Returns advice on what to do next.
     pub(crate) fn hint(&self, step: u32, loss: f64, last_good: Option<&str>) -> String {
         let clip =
             if self.gradient[0].or(self.gradient[1]).is_some() { "" } else { " or set `train.clip = 1`" };

@@ -286,7 +286,6 @@ impl CfoError {
     }
 }
 
-/// Returns advice for an error of the engine.
 fn engine_hint(error: &EngineError) -> Option<String> {
     match error {
         EngineError::OutOfMemory { needed, available } if 20 * available > 19 * needed => {
@@ -304,7 +303,6 @@ fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// Returns advice for a key with an invalid value.
 fn key_hint(key: &str) -> String {
     match key {
         "evaluate.nfe" => {

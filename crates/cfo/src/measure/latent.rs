@@ -79,7 +79,6 @@ impl Latent {
         Ok(StateSpace { field, ..states.clone() })
     }
 
-    /// Returns the number of times that height and width are halved.
     fn halvings(self) -> [usize; 2] {
         [if self.axes > 1 { self.wavelet.levels } else { 0 }, self.wavelet.levels]
     }
@@ -114,8 +113,7 @@ impl Latent {
         (1..=self.wavelet.levels).rev().flat_map(of_level).collect()
     }
 
-    /// Returns the places of each channel of coefficients of one state channel in the transformed field. A place is the first row and
-    /// column, and the distances between coefficients.
+    /// Returns the places (first row and column, distances) of each channel of coefficients of one state channel.
     fn slots(self, [height, width, _]: [usize; 3]) -> Vec<[[usize; 2]; 2]> {
         let mut slots = vec![[[0, 0], [1, 1]]];
         let planar = self.axes > 1;
@@ -180,9 +178,6 @@ impl Latent {
     }
 
     /// Appends the transform of coefficients `[batch, height, width, channels]` to states.
-    ///
-    /// # Errors
-    /// If they have another shape.
     pub(crate) fn decoded(self, graph: &mut Graph, x: Node) -> Result<Node> {
         let shape = graph.shape(x).axes().to_vec();
         let (batch, mut sides) = (shape[0], [shape[1], shape[2]]);

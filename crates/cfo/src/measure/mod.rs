@@ -25,7 +25,6 @@ pub(crate) use trust::trust;
 /// The measurements that a model needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
-    /// The path whose velocity is measured.
     pub(crate) path: Path,
     /// How points of the path are sampled.
     pub(crate) by: DrawBy,
@@ -33,9 +32,7 @@ pub(crate) struct Question {
     pub(crate) clock: Clock,
     /// The tolerance of the path's error; `None` if errors are not estimated.
     pub(crate) trust: Option<f64>,
-    /// The noise to remove.
     pub(crate) smoothing: Smoothing,
-    /// How values are normalised.
     pub(crate) normalize: Normalize,
     /// The latent space that the network works in; `None` if it works in the space of the data.
     pub(crate) latent: Option<Latent>,
@@ -45,7 +42,6 @@ pub(crate) struct Question {
     pub(crate) timed: bool,
 }
 
-/// The result of measuring the training data.
 pub(crate) struct Measured {
     /// The conversion between the user's units and the network's.
     pub(crate) scaling: Scaling,
@@ -55,16 +51,12 @@ pub(crate) struct Measured {
     pub(crate) path_errors: Vec<f32>,
     /// Hash of the values, times and parameters.
     pub(crate) fingerprint: String,
-    /// Warnings about the data.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Measured {
     /// Measures the selected snapshots in one pass. The scaled values are written to `place`, which must have exactly their size. An
     /// existing model's scaling and denoiser are kept, and only the rest is measured.
-    ///
-    /// # Errors
-    /// If values cannot be read or are not finite.
     pub(crate) fn of(
         question: &Question,
         set: &Trajectories,
@@ -91,9 +83,6 @@ impl Measured {
 }
 
 /// Returns a hash of the selected snapshots. It shows whether a run is resumed on other data.
-///
-/// # Errors
-/// If the values cannot be read.
 pub(crate) fn fingerprint(path: &PathConfig, set: &Trajectories, selections: &[Selection]) -> Result<String> {
     let source = Source { set, denoiser: None, latent: None };
     // The hash is that of the stored values, whatever the question is.

@@ -1,7 +1,6 @@
 //! The speed of a field at each time, relative to its mean over all times.
 //!
-//! The initial speed of diffusion-reaction is a hundred times the final one. A network with group normalisation cannot scale its output by
-//! such factors, so the profile does.
+//! The initial speed of diffusion-reaction is a hundred times the final one, a factor that group normalisation removes.
 
 use cfo_engine::{Graph, Node};
 use cfo_numerics::metric::Summary;
@@ -40,8 +39,7 @@ impl ProfileSums {
         Self { squares: vec![vec![0.0; channels]; CELLS], durations: vec![0.0; CELLS] }
     }
 
-    /// Adds a segment of normalised times with the mean squared speed of each channel. `density` is the density of samples in the segment,
-    /// relative to uniform sampling in time.
+    /// Adds a segment with the mean squared speed of each channel; `density` is relative to uniform sampling in time.
     pub(crate) fn add(&mut self, [from, to]: [f64; 2], density: f64, squares: impl Fn(usize) -> f64) {
         let first = ((from.clamp(0.0, 1.0).sqrt() * CELLS as f64) as usize).min(CELLS - 1);
         for cell in first..CELLS {
@@ -56,15 +54,13 @@ impl ProfileSums {
         }
     }
 
-    /// Adds the sums of other segments with equal channels.
     pub(crate) fn merge(&mut self, other: &Self) {
         let sums = self.durations.iter_mut().chain(self.squares.iter_mut().flatten());
         let more = other.durations.iter().chain(other.squares.iter().flatten());
         sums.zip(more).for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the profile. A cell without snapshots has the speed of the nearest cell before it that has any, or else of the nearest one
-    /// after it.
+    /// Returns the profile. A cell without snapshots has the speed of the nearest one before it, or else after it.
     pub(crate) fn profile(&self) -> Profile {
         let total: f64 = self.durations.iter().sum();
         let shares: Vec<f64> = self.durations.iter().map(|duration| duration / total).collect();

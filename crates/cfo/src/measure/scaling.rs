@@ -27,8 +27,7 @@ pub enum Unit {
     VelocityAtTime,
 }
 
-/// The conversion between the user's units and the network's. It is measured on the training snapshots, after `data.drop_first` and
-/// `data.keep_rate` are applied.
+/// The conversion between the user's units and the network's, measured on the snapshots that training sees.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
     /// Offset of each channel, subtracted in double precision before values are stored in single precision; empty for most data. States
@@ -52,8 +51,7 @@ pub struct Scaling {
     pub clock: Option<f64>,
     /// Time that is converted to 0: the first time of the training data.
     pub start: f64,
-    /// Time that becomes one unit: from the first to the last time of training. For a network without time as an input, it is the duration
-    /// of the longest trajectory.
+    /// Time that becomes one unit: from first to last time, or without time as an input the longest duration.
     pub span: f64,
     /// Time from `start` to the last time of training.
     pub duration: f64,
@@ -74,7 +72,6 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// Creates the scaling from a survey of the training trajectories.
     pub(crate) fn new(
         question: &Question,
         set: &Trajectories,
@@ -157,7 +154,6 @@ impl Scaling {
         scaled.map(|(value, [mean, deviation])| ((value - mean) / deviation) as f32).collect()
     }
 
-    /// Returns the transformation of time.
     fn clock(&self) -> Clock {
         Clock::of(self.clock)
     }
@@ -182,8 +178,7 @@ impl Scaling {
         self.time(self.start + self.horizon)
     }
 
-    /// Returns the largest step, in the network's units, that is at most `length` of the user's time everywhere up to the network's time
-    /// `latest`.
+    /// Returns the largest step, in the network's units, that is at most `length` of the user's time up to `latest`.
     pub(crate) fn step(&self, length: f64, latest: f64) -> f64 {
         length * self.clock().rate(self.clock().share(latest)) / self.span
     }
@@ -200,7 +195,6 @@ impl Scaling {
         scaled
     }
 
-    /// Converts values in place.
     pub(crate) fn normalize_in_place(&self, values: &mut [f32]) {
         scale(values, &self.mean, &self.deviation);
     }

@@ -13,21 +13,15 @@ use crate::trajectories::Trajectories;
 /// The snapshots of one training trajectory that remain after dropping and subsampling.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Selection {
-    /// Position of the trajectory in its set.
     pub(crate) trajectory: usize,
     /// Index of the first snapshot before subsampling.
     pub(crate) first: usize,
-    /// The snapshots, in increasing order.
     pub(crate) frames: Vec<usize>,
     /// Number of snapshots merged into each knot of the path; empty if nothing is merged.
     pub(crate) counts: Vec<u32>,
 }
 
 impl Selection {
-    /// Selects the snapshots of all training trajectories of a set.
-    ///
-    /// # Errors
-    /// If a trajectory is too short.
     pub(crate) fn of_set(recipe: &Recipe, set: &Trajectories) -> Result<Vec<Self>> {
         let (config, seed) = (&recipe.data, recipe.data_seed());
         let first = usize::from(config.drop_first);
@@ -79,9 +73,6 @@ impl Selection {
     }
 
     /// Reads the states at some knots, in the user's units. Merged snapshots are averaged.
-    ///
-    /// # Errors
-    /// If they cannot be read.
     pub(crate) fn read(&self, set: &Trajectories, knots: Range<usize>, out: &mut [f32]) -> Result<()> {
         let frames = &self.frames[self.frames_of(knots.clone())];
         let counts = self.counts.get(knots).unwrap_or_default();
@@ -89,9 +80,6 @@ impl Selection {
     }
 
     /// Returns the states at all knots as training uses them, in the user's units: smoothed if there is a denoiser.
-    ///
-    /// # Errors
-    /// If they cannot be read.
     pub(crate) fn snapshots(&self, set: &Trajectories, denoiser: Option<&Denoiser>) -> Result<Vec<f32>> {
         let mut snapshots = vec![0.0; self.len() * set.description.shape.len()];
         self.read(set, 0..self.len(), &mut snapshots)?;
@@ -102,7 +90,6 @@ impl Selection {
         Ok(snapshots)
     }
 
-    /// Returns the times of the knots.
     pub(crate) fn times(&self, times: &[f64]) -> Vec<f64> {
         let own: Vec<f64> = self.frames.iter().map(|&frame| times[frame]).collect();
         match self.counts.is_empty() {
@@ -128,9 +115,6 @@ impl Selection {
 }
 
 /// Reads snapshots of a trajectory and averages consecutive ones; `counts` gives the size of each group (empty: one each).
-///
-/// # Errors
-/// If they cannot be read.
 pub(crate) fn read_means(
     set: &Trajectories,
     trajectory: usize,
@@ -169,11 +153,8 @@ fn grouped<'a, T>(mut values: &'a [T], counts: &'a [u32], size: usize) -> impl I
 /// Start, durations and mean interval of a training set's times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// The first time.
     pub(crate) start: f64,
-    /// Time from `start` to the last time.
     pub(crate) duration: f64,
-    /// Duration of the longest trajectory.
     pub(crate) longest: f64,
     /// Mean time between neighbouring snapshots before subsampling.
     pub(crate) interval: f64,

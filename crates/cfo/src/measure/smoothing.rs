@@ -35,9 +35,6 @@ pub struct RemovedNoise {
 
 impl Denoiser {
     /// Estimates the noise of the training snapshots. Returns `None` if there is no noise to remove.
-    ///
-    /// # Errors
-    /// If the values cannot be read.
     pub(crate) fn new(
         smoothing: Smoothing,
         set: &Trajectories,
@@ -65,8 +62,7 @@ impl Denoiser {
         Ok(channels.iter().any(Option::is_some).then_some(Self { unit, channels }))
     }
 
-    /// Removes the noise from all snapshots of a trajectory, `[times, points, channels]`. `counts` gives the number of snapshots averaged
-    /// in each (empty: one each).
+    /// Removes the noise from a trajectory `[times, points, channels]` with `counts` snapshots averaged in each.
     pub(crate) fn smooth(&self, times: &[f64], counts: &[u32], values: &mut [f32]) {
         let channels = self.channels.len();
         let size = values.len() / times.len().max(1);

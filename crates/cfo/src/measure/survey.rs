@@ -24,7 +24,6 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Returns the number of channels of a snapshot.
     fn channels(self) -> usize {
         let channels = self.set.description.shape.channels;
         self.latent.map_or(channels, |latent| channels * latent.expansion())
@@ -42,7 +41,6 @@ pub(crate) struct Survey {
     pub(crate) change: Vec<f64>,
     /// Root mean square of the path's velocity of each channel.
     pub(crate) velocity: Vec<f64>,
-    /// Number of channels of the data.
     channels: usize,
     /// The speed over time.
     pub(crate) profile: ProfileSums,
@@ -56,7 +54,6 @@ pub(crate) struct Survey {
     pub(crate) fingerprint: String,
 }
 
-/// The measurements of one trajectory.
 struct Found {
     values: Statistics,
     data: Option<Statistics>,
@@ -73,9 +70,6 @@ type Known = Option<(Vec<f64>, Energy)>;
 impl Survey {
     /// Reads trajectories in parallel and joins their measurements in order. The result does not depend on the number of threads. The
     /// values, smoothed if there is a denoiser, are written to `place`, which must have exactly their size.
-    ///
-    /// # Errors
-    /// If values cannot be read or are not finite.
     pub(crate) fn new(
         question: &Question,
         source: Source<'_>,
@@ -150,8 +144,7 @@ impl Survey {
         }
     }
 
-    /// Returns the offset and the divisor of each channel. All coefficients of a channel of the data have one divisor, so that their errors
-    /// have the weights that they have in the data.
+    /// Returns the offset and the divisor of each channel; all coefficients of a channel of the data have one divisor.
     pub(crate) fn normalization(&self, normalize: Normalize) -> Normalization {
         let Normalization { mean, deviation } = match normalize {
             Normalize::Standard => self.values.normalization(),
@@ -203,7 +196,6 @@ fn share(squares: &mut [f64], channels: usize) {
     }
 }
 
-/// Reads and measures trajectories.
 struct Surveyor<'a> {
     source: Source<'a>,
     question: &'a Question,

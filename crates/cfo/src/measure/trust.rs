@@ -14,8 +14,7 @@ use crate::measure::Question;
 use crate::measure::scaling::Scaling;
 use crate::measure::smoothing::Denoiser;
 
-/// Smallest number of snapshots in a group. A group consists of neighbours in time, which are compared with each other. There are at most
-/// `MOST_GROUPS` groups.
+/// Smallest number of snapshots in a group of neighbours in time, which are compared with each other.
 const LEAST_GROUP: usize = 64;
 const MOST_GROUPS: usize = 100;
 
@@ -174,8 +173,7 @@ fn shares(by: DrawBy, times: &[f64], offsets: &[u32]) -> Vec<f64> {
     shares
 }
 
-/// Returns, for each row, the geometric mean of the distances to the other rows of its stencil, and the order of the estimate: their
-/// number.
+/// Returns, for each row, the geometric mean of the distances to the other rows of its stencil, and their number.
 fn spacings(path: Path, times: &[f64], offsets: &[u32]) -> Vec<(f64, i32)> {
     let mut spacings = Vec::with_capacity(times.len());
     for pair in offsets.windows(2) {

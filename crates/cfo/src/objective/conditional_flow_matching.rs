@@ -36,7 +36,6 @@ impl Default for ConditionalFlowKeys {
 }
 
 impl ConditionalFlowKeys {
-    /// Checks the values of the keys.
     pub(super) fn check(self) -> Result<()> {
         let Self { frames, drop_rate, guidance } = self;
         require(frames > 1, "objective.frames", frames, "must be 2 or more")?;
@@ -90,7 +89,6 @@ impl Arrangement {
         self.field.channels * if self.has_frames_as_channels() { self.frames } else { 1 }
     }
 
-    /// Appends the conversion of trajectories to a field.
     fn arrange(self, graph: &mut Graph, x: Node, batch: usize) -> Result<Node> {
         let x = if self.has_frames_as_channels() { graph.permute(x, &[0, 2, 1, 3])? } else { x };
         Ok(graph.reshape(x, self.tensor(batch, self.channels()))?)
@@ -106,7 +104,6 @@ impl Arrangement {
         Ok(graph.reshape(field, [batch, self.frames, points, channels])?)
     }
 
-    /// Appends copies of a snapshot at every frame.
     fn spread(self, graph: &mut Graph, snapshot: Node, batch: usize) -> Result<Node> {
         match self.has_frames_as_channels() {
             true => Ok(snapshot),

@@ -13,7 +13,6 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Draws the levels of a batch.
     pub(super) fn draw(
         graph: &mut Graph,
         noise: &Noise,

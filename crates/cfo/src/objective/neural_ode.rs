@@ -70,7 +70,6 @@ pub(crate) struct FixedStep {
 }
 
 impl FixedStep {
-    /// Appends a step.
     pub(crate) fn new(
         graph: &mut Graph,
         model: &Model,

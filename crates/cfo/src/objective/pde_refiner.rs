@@ -54,7 +54,6 @@ impl Default for PdeRefiner {
 impl PdeRefiner {
     pub(super) const NAME: &'static str = "pde-refiner";
 
-    /// Checks the values of the keys.
     pub(super) fn check_keys(self) -> Result<()> {
         if self.refinements == 0 {
             let problem =
@@ -65,7 +64,6 @@ impl PdeRefiner {
         require(deviation > 0.0 && deviation < 1.0, "objective.deviation", deviation, "must lie in (0, 1)")
     }
 
-    /// Returns the meaning of a refined prediction.
     fn next_state(self) -> NextState {
         NextState { residual: self.residual }
     }
@@ -112,7 +110,6 @@ impl PdeRefiner {
         model.network(graph, field, &point.context)
     }
 
-    /// Appends the network at one level for all samples.
     fn at_level(
         self,
         graph: &mut Graph,

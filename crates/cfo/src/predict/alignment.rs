@@ -199,8 +199,7 @@ impl Alignment {
         inputs
     }
 
-    /// Converts snapshots from the model's order to the file's. They stay relative to the model's offset; see
-    /// [`Alignment::restored_offset`].
+    /// Converts snapshots from the model's order to the file's, relative to [`Alignment::restored_offset`].
     pub fn restore(&self, values: &mut [f32]) {
         if let Some(places) = &self.channels {
             for point in values.chunks_exact_mut(places.len()) {

@@ -74,7 +74,6 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Creates the sums of no trajectories.
     pub(crate) fn new(model: &Model) -> Self {
         let shape = model.shape();
         let errors = FieldErrors::new(shape.grid, shape.channels);
@@ -82,7 +81,6 @@ impl Sums {
         Self { errors, channels, has_space: shape.axes() > 0, valid: 0.0, throughout: 0.0, correlated: 0.0 }
     }
 
-    /// Returns the sums of one trajectory.
     pub(crate) fn of<V: Copy + Into<f64>>(
         model: &Model,
         prediction: &[V],
@@ -101,7 +99,6 @@ impl Sums {
         sums
     }
 
-    /// Adds the sums of other trajectories.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.channels.merge(&other.channels);
@@ -110,7 +107,6 @@ impl Sums {
         self.correlated += other.correlated;
     }
 
-    /// Returns the errors of each channel, with the given names.
     pub(crate) fn channels(&self, names: &[String]) -> Vec<ChannelReport> {
         let found = self.channels.report().into_iter().enumerate();
         let report = |(channel, ChannelError { rmse, deviation, relative }): (usize, ChannelError)| {
@@ -120,7 +116,6 @@ impl Sums {
         found.map(report).collect()
     }
 
-    /// Returns the metrics of `count` trajectories.
     pub(crate) fn metrics(&self, count: usize) -> Metrics {
         let found = self.errors.report();
         let resolved = |value: f64| (!value.is_nan()).then_some(value);

@@ -19,7 +19,6 @@ pub(crate) trait Choice: Sized {
     /// Returns the value of a word.
     fn of(word: &str) -> Option<Self>;
 
-    /// Returns the word of a value.
     fn word(&self) -> String;
 }
 

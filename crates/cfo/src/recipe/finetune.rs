@@ -52,7 +52,6 @@ impl FinetuneConfig {
         ThroughSolver { window, solver, through_time }
     }
 
-    /// Checks the values of the keys for a recipe.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<()> {
         if self.steps == 0 {
             return Ok(());
@@ -89,7 +88,6 @@ impl Recipe {
         }
     }
 
-    /// Returns the recipe of fine-tuning.
     pub(crate) fn tuning(&self) -> Self {
         let mut recipe = self.clone();
         let FinetuneConfig { steps, batch, learning_rate, .. } = self.finetune;

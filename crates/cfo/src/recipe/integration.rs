@@ -47,12 +47,10 @@ impl Integration {
         self.steps == 0 && self.method.unwrap_or(usual).estimates_error()
     }
 
-    /// Returns the controller of adaptive steps.
     pub(crate) fn controller(&self) -> Controller {
         Controller::new(self.rtol, self.atol)
     }
 
-    /// Checks the tolerances in the table `key`.
     pub(super) fn check(&self, key: &str) -> Result<()> {
         for (name, value) in [("rtol", self.rtol), ("atol", self.atol)] {
             not_negative(&format!("{key}.{name}"), value)?;

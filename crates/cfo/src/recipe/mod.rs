@@ -76,7 +76,6 @@ pub struct Recipe {
     pub evaluate: EvaluateConfig,
 }
 
-/// Collects the keys of a table by their path.
 fn collect_keys(path: &str, value: &toml::Value, found: &mut BTreeMap<String, toml::Value>) {
     match value {
         toml::Value::Table(table) => {
@@ -123,7 +122,6 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Whether a recipe has a section of that name.
     fn is_section(name: &str) -> bool {
         let known = toml::Table::try_from(Self::default());
         known.is_ok_and(|known| known.get(name).is_some_and(toml::Value::is_table))

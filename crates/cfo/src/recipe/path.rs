@@ -75,7 +75,6 @@ impl PathConfig {
         Path { spline: self.spline, stencil: self.stencil }
     }
 
-    /// Checks the stencil, and the ranges of numbers.
     pub(super) fn check(&self) -> Result<()> {
         not_negative("path.noise.amplitude", self.noise.amplitude)?;
         not_negative("path.noise.decay", self.noise.decay)?;

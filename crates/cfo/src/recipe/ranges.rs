@@ -9,22 +9,18 @@ pub(crate) fn require(valid: bool, key: &str, value: impl Display, needed: &str)
     if valid { Ok(()) } else { Err(CfoError::invalid(key, format!("{value} {needed}"))) }
 }
 
-/// Requires a count of at least 1.
 pub(super) fn at_least_one(key: &str, count: usize) -> Result<()> {
     require(count > 0, key, count, "must be positive")
 }
 
-/// Requires a finite number above 0.
 pub(super) fn positive(key: &str, value: f64) -> Result<()> {
     require(value > 0.0 && value.is_finite(), key, value, "must be a positive number")
 }
 
-/// Requires a finite number that is not negative.
 pub(crate) fn not_negative(key: &str, value: f64) -> Result<()> {
     require(value >= 0.0 && value.is_finite(), key, value, "must be 0 or positive")
 }
 
-/// Requires a number from 0 to below 1.
 pub(crate) fn below_one(key: &str, value: f64) -> Result<()> {
     require((0.0..1.0).contains(&value), key, value, "must lie in [0, 1)")
 }

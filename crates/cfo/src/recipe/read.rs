@@ -67,7 +67,6 @@ pub(super) fn read<'de, T: Deserialize<'de>>(table: toml::Table) -> Result<T, (S
     })
 }
 
-/// A value of a recipe.
 struct Source(Value);
 
 impl IntoDeserializer<'_, Problem> for Source {

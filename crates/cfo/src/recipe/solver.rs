@@ -179,7 +179,6 @@ impl SolverOptions {
         *self == Self::default()
     }
 
-    /// Returns an error for options that contradict each other.
     fn check(&self) -> Result<()> {
         let Self { steps, nfe, rtol, atol, .. } = self;
         let refuse = |problem: &str, hint: &str| Err(CfoError::bad_data(problem, hint));

@@ -130,7 +130,6 @@ impl TrainConfig {
     }
 }
 
-/// Returns the precision on a device for the precision of a recipe.
 pub(super) fn on_device(precision: Precision, device: Device) -> Precision {
     match (device, precision) {
         (Device::Cpu, Precision::Tf32 | Precision::Bf16) => Precision::F32,

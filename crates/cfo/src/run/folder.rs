@@ -87,7 +87,6 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
     }
 }
 
-/// Returns whether an open file is the file at its path.
 fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let number = |found: std::fs::Metadata| (found.dev(), found.ino());
@@ -97,7 +96,6 @@ fn is_still_there(file: &std::fs::File, path: &Path) -> bool {
     }
 }
 
-/// Returns the name of the machine, if it is known.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,6 @@ use super::StepReport;
 use crate::error::{CfoError, Result};
 use crate::run::checkpoint::write_atomically;
 
-/// The file of the reports.
 const LINES: &str = "metrics.jsonl";
 
 /// The two files of the log; none if nothing is written.
@@ -75,13 +74,11 @@ pub(super) fn read(folder: &Path) -> Result<Vec<StepReport>> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// Writes the log of a folder.
 pub(super) fn write(folder: &Path, history: &[StepReport]) -> Result<()> {
     let lines = history.iter().map(line).collect::<Result<String>>()?;
     write_atomically(&folder.join(LINES), lines.as_bytes())
 }
 
-/// Returns the line of a report.
 fn line(report: &StepReport) -> Result<String> {
     let line = serde_json::to_string(report).map_err(|error| CfoError::Io(error.into()))?;
     Ok(line + "\n")

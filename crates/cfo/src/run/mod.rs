@@ -66,7 +66,6 @@ impl Run {
         self.folder.join("recipe.toml")
     }
 
-    /// Writes the resolved recipe.
     pub(crate) fn write_recipe(&self, recipe: &Recipe) -> Result<()> {
         fs::create_dir_all(&self.folder)?;
         write_atomically(&self.recipe_path(), recipe.to_toml()?.as_bytes())
@@ -121,7 +120,6 @@ impl Run {
     }
 }
 
-/// The file of an evaluation's report.
 const EVALUATION: &str = "report.json";
 
 /// Writes the report of an evaluation, JSON and Markdown, into a folder, which is [`Run::evaluation_folder`] by default.

@@ -8,19 +8,14 @@ use super::{StepReport, WallTime};
 pub(crate) struct Progress {
     /// Number of steps, including those before the run was resumed.
     pub(crate) steps: u32,
-    /// The reason why training ended.
     pub(crate) ending: Ending,
-    /// Seconds of training.
     pub(crate) seconds: f64,
-    /// The wall time by kind of work.
     pub(crate) time: WallTime,
-    /// Hash of the training data.
     pub(crate) fingerprint: String,
     /// Lowest validation error, with its step.
     pub(crate) best: Option<(f64, u32)>,
     /// The rest of the state of the training loop.
     pub(crate) loop_state: LoopState,
-    /// Every report.
     pub(crate) history: Vec<StepReport>,
     /// Warnings about the data, if this process trained.
     pub(crate) warnings: Vec<String>,
@@ -42,7 +37,6 @@ impl Progress {
         }
     }
 
-    /// Returns the progress at a checkpoint.
     pub(crate) fn of(state: &State, history: Vec<StepReport>) -> Self {
         Self {
             steps: state.step,

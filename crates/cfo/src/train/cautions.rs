@@ -11,9 +11,6 @@ use crate::run::checkpoint::State;
 use crate::trajectories::Trajectories;
 
 /// Returns the warnings for a training on a set, from a checkpoint if there is one.
-///
-/// # Errors
-/// If recipe and data do not fit.
 pub(super) fn of(method: &Method, set: &Trajectories, start: Option<&State>) -> Result<Vec<String>> {
     if let Some(state) = start {
         return Ok(changed_keys(method, state).into_iter().collect());

@@ -11,7 +11,6 @@ use crate::error::Result;
 pub struct CompiledStep(pub(super) Kind);
 
 pub(super) enum Kind {
-    /// One program.
     Whole(Box<Program>),
     /// Several programs, which run as the solver's steps require.
     Solved(Box<SolverStep>),

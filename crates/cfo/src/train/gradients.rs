@@ -34,8 +34,7 @@ impl Gradients {
         !matches!(self, Self::AdaptiveSteps(_))
     }
 
-    /// Appends the loss and its gradients with respect to all parameters, in their order, weighted by [`Batch::weigh`]. Adaptive steps
-    /// use separate programs instead.
+    /// Appends the loss and its gradients for all parameters, weighted by [`Batch::weigh`], for equal steps.
     pub fn append(&self, graph: &mut Graph, model: &Model, batch: &Batch) -> Result<(Node, Vec<Node>)> {
         if let Self::EqualSteps(neural_ode) = self {
             return equal_steps::loss_and_gradients(neural_ode, graph, model, batch);

@@ -122,7 +122,6 @@ fn require_same_recipe(recipe: &Recipe) -> Result<()> {
     ranks::require_same("recipe", &hash)
 }
 
-/// Returns whether a step is within the first reports.
 fn is_early(step: u32, recipe: &Recipe) -> bool {
     let every = if recipe.train.report_every > 0 { recipe.train.report_every } else { 100 };
     step <= FIRST_REPORTS.saturating_mul(every)

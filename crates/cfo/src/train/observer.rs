@@ -33,7 +33,6 @@ impl Reply for ControlFlow<()> {
     }
 }
 
-/// An observer by reference.
 pub(super) struct Lent<'a>(pub(super) &'a mut dyn Observer);
 
 impl Observer for Lent<'_> {

@@ -8,8 +8,7 @@ use cfo_ranks::{Alone, world};
 
 use crate::recipe::TrainConfig;
 
-/// Number of parts of a batch whose gradients are added in a fixed order, so that results do not depend on the number of ranks. More ranks
-/// than parts are not faster.
+/// Parts of a batch whose gradients are added in a fixed order, whatever the number of ranks.
 const SHARDS: usize = 16;
 
 /// Consecutive samples of a batch.
@@ -21,7 +20,6 @@ pub(crate) struct Samples {
     pub weight: f64,
 }
 
-/// This process's part of each batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Share {
     /// The parts whose gradients are computed separately: at least one, in order.

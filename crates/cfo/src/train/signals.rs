@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use crate::ranks::job;
 
-/// Seconds between two exchanges.
 const BETWEEN: f64 = 0.2;
-/// Largest number of steps between two exchanges.
 const MOST: u32 = 100;
 /// Largest number of steps of a GPU between two looks at the interrupt, without other ranks.
 const MOST_ALONE: u32 = 20;
@@ -20,7 +18,6 @@ pub(super) struct Signals {
     pub overdue: bool,
 }
 
-/// The number of steps between two exchanges.
 #[derive(Debug)]
 pub(super) struct Exchange {
     steps: u32,

@@ -14,7 +14,6 @@ use crate::objective::{self, Batch, Noise};
 
 /// Random stream of the batch sampler, with the run's seed.
 const BATCHES: u32 = 1;
-/// The tensor that counts optimiser steps.
 pub(super) const COUNTER: &str = "train.step";
 /// The tensor that counts the optimiser steps of fine-tuning.
 const TUNING_COUNTER: &str = "finetune.step";
@@ -42,7 +41,6 @@ pub fn sampler(model: &Model, data: &TrainingData) -> Result<(Graph, PathSample)
     Ok((graph, sample))
 }
 
-/// Appends the drawing of some samples.
 fn sampled(graph: &mut Graph, model: &Model, data: &TrainingData, samples: &Samples) -> Result<PathSample> {
     let (batch, whole) = (samples.range.len(), data.share.samples());
     let draw = BatchDraw { first: samples.range.start as u32, ..draw(model, data) };
@@ -88,9 +86,6 @@ pub(super) fn drawn(
 }
 
 /// Returns the graph of one training step and the loss over the whole batch. The tensor `train.loss` holds the sum of losses over steps.
-///
-/// # Errors
-/// If the network cannot take the data's grid.
 pub(super) fn step_graph(model: &Model, data: &TrainingData) -> Result<(Graph, Node)> {
     let mut graph = Graph::new();
     let mut parts = Vec::new();

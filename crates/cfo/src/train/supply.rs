@@ -49,10 +49,6 @@ impl Supply {
         Ok(Self { feed, empty, full })
     }
 
-    /// Delivers the next batch.
-    ///
-    /// # Errors
-    /// If it could not be read or the device fails.
     pub(super) fn deliver(&mut self, memory: &mut Memory) -> Result<()> {
         let page = self.full.recv().expect("the thread ends only after a failure was received")?;
         if let Some(free) = self.feed.send(memory, page)? {

@@ -45,21 +45,17 @@ pub(super) struct Trainer<'a> {
     pub latest: bool,
 }
 
-/// The start of a phase.
 enum Start<'a> {
     /// Random weights, or those of another run.
     Fresh,
-    /// A checkpoint of the run: its name and state.
     Checkpoint(&'a str, &'a State),
     /// The end of the previous phase.
     Phase(Box<PhaseEnd>),
 }
 
-/// The end of a phase.
 struct PhaseEnd {
     step: TrainingStep,
     progress: Progress,
-    /// The weights with the lowest validation error.
     kept: Option<Kept>,
 }
 
@@ -105,7 +101,6 @@ impl Trainer<'_> {
         Trained::new(model, step.into_weights()?, best, progress)
     }
 
-    /// Makes the remaining steps of a phase.
     fn phase(&self, phase: &Phase, mut start: Start<'_>, observer: &mut dyn Observer) -> Result<PhaseEnd> {
         let mut progress = self.progress(&mut start)?;
         let step = timed(&mut progress.time.reading, || match &mut start {
@@ -155,7 +150,6 @@ impl Trainer<'_> {
         self.steps((phase, &model), program, step, (progress, kept, saved), observer)
     }
 
-    /// Returns the progress before a phase.
     fn progress(&self, start: &mut Start<'_>) -> Result<Progress> {
         Ok(match start {
             Start::Fresh => Progress::start(self.halvings),
@@ -213,7 +207,6 @@ impl Trainer<'_> {
         self.folder.map(|folder| &folder.checkpoints)
     }
 
-    /// Runs the loop.
     fn steps(
         &self,
         (phase, model): (&Phase, &Arc<Model>),
@@ -262,8 +255,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Adds measurements of the batch to the error of a loss that diverged, if the failed step is known. The error is unchanged if the batch
-/// cannot be drawn again.
+/// Adds measurements of the batch to the error of a loss that diverged, if the batch can be drawn again.
 fn with_batch(error: CfoError, (model, data): (&Model, &TrainingData), memory: &mut Memory) -> CfoError {
     match error {
         // Ranks draw different parts of a batch, but report one error.

@@ -27,7 +27,6 @@ const GROWTH: [f64; 2] = [1e3, 1e6];
 /// Time until the first checkpoint, whatever the recipe sets for later ones.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(2);
 
-/// The loop over the steps of a phase.
 pub(super) struct TrainingLoop<'a> {
     /// The model that checkpoints hold.
     pub model: &'a Arc<Model>,
@@ -65,7 +64,6 @@ pub(super) struct Recent {
     pub sum: f64,
 }
 
-/// The work that is due after a step.
 struct Due {
     report: bool,
     validation: bool,
@@ -126,7 +124,6 @@ impl TrainingLoop<'_> {
         Ok(Ending::Complete)
     }
 
-    /// Returns the work that is due after the latest step.
     fn due(&self, stop: bool) -> Due {
         let (step, train) = (self.progress.steps, &self.model.recipe.train);
         let is_due = |every: u32| every > 0 && step.is_multiple_of(every);
@@ -136,7 +133,6 @@ impl TrainingLoop<'_> {
         Due { report: is_due(train.report_every) || checkpoint, validation, checkpoint }
     }
 
-    /// Returns the number of steps until work is due, at most `most`.
     fn steps_until_due(&self, most: u32, end: u32) -> u32 {
         let (step, train) = (self.progress.steps, &self.model.recipe.train);
         let every = [train.report_every, train.validate_every, train.checkpoint_every];
@@ -254,7 +250,6 @@ impl TrainingLoop<'_> {
         Signals { stop, overdue: due && self.checkpoints.is_some() }
     }
 
-    /// Returns the learning rate of the latest step.
     fn rate(&self) -> Result<f64> {
         let adam = self.phase.method.recipe.train.adam()?;
         Ok(adam.learning_rate * adam.schedule.factor(self.progress.steps - 1 - self.phase.first))

@@ -33,9 +33,7 @@ pub struct TrainingStep {
     pub loss: Node,
     /// The memory that holds the tensors.
     pub memory: Memory,
-    /// Hash of the training data.
     pub(super) fingerprint: String,
-    /// Whether the data have filled states.
     is_refined: bool,
 }
 
@@ -86,8 +84,7 @@ impl TrainingStep {
         Ok(Self { model: Arc::new(model), data, graph, loss, memory, fingerprint, is_refined: false })
     }
 
-    /// Replaces the data by data with filled states. The weights, the optimiser's tensors and the loss stay. The first time, returns the
-    /// compiled step; later data have the shapes of the first.
+    /// Replaces the data by data with filled states; all else stays. Returns the compiled step the first time.
     pub(super) fn refined(
         &mut self,
         data: TrainingData,
@@ -135,8 +132,7 @@ impl TrainingStep {
         self.data.upload(&self.model, &mut self.memory)
     }
 
-    /// Copies the remaining data into memory and compiles the step with the given outputs. For training through an adaptive solver the
-    /// output is the loss.
+    /// Copies the remaining data into memory and compiles the step. Through an adaptive solver, its output is the loss.
     ///
     /// # Errors
     /// If the step does not fit into memory.

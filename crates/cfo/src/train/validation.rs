@@ -39,7 +39,6 @@ fn bounded(solver: Solver, recipe: &Recipe, part: &Part<'_>) -> Solver {
     Solver { budget: Budget::Adaptive(controller), ..solver }
 }
 
-/// The validation of a training.
 pub(super) struct Validation<'a> {
     model: Arc<Model>,
     part: Part<'a>,

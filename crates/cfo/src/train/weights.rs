@@ -83,8 +83,7 @@ fn copy(from: &Memory, to: &mut Memory, chosen: impl Fn(Role) -> bool) -> Result
     Ok(())
 }
 
-/// Starts from the weights with which the previous phase is evaluated, after `made` steps. The EMA starts from them too; the optimiser
-/// starts anew.
+/// Starts from the weights with which the previous phase is evaluated, as does the EMA; the optimiser starts anew.
 pub(super) fn carry(
     from: &Memory,
     model: &Model,

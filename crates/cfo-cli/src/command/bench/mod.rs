@@ -21,7 +21,6 @@ use ranks::RankTime;
 use setting::setting;
 use work::{TimedWork, compile, time};
 
-/// The JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     what: String,
@@ -41,7 +40,6 @@ struct Report {
     /// The share of the training data in these.
     data_bytes: usize,
     repetitions: usize,
-    /// Network evaluations of a whole rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     nfe: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,12 +47,10 @@ struct Report {
     /// Steps in the last training step of a solver that chooses its steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     solver: Option<Counts>,
-    /// Times of each rank, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<RankTime>,
 }
 
-/// The JSON document for all networks.
 #[derive(Debug, Serialize)]
 struct Table {
     rows: Vec<Report>,
@@ -177,12 +173,10 @@ struct Overhead {
     model: String,
     device: String,
     batch: usize,
-    /// A step of the training loop with a report every 25 steps and no checkpoint. Each of the three times is the least over
-    /// all rounds.
+    /// A training step with a report every 25 steps and no checkpoint. Each time is the least over all rounds.
     loop_ms: f64,
     /// The compiled step alone, which draws its batch.
     step_ms: f64,
-    /// The sampler alone.
     sampler_ms: f64,
     /// Time of loop and sampler, relative to the step without its sampler.
     overhead_percent: f64,
@@ -190,7 +184,6 @@ struct Overhead {
 
 /// Times the loop, its step and its sampler in turn, in several rounds, so that other load on the machine affects all alike.
 fn overhead(arguments: &args::Bench) -> Result<()> {
-    /// Steps of one round.
     const STEPS: u32 = 25;
     let device = job::device(&arguments.device)?;
     let (mut recipe, set) = setting(arguments)?;

@@ -12,15 +12,13 @@ use crate::args::BenchWork;
 pub(super) struct RankTime {
     rank: usize,
     host: String,
-    /// Its own computation.
     own_ms: f64,
     /// Waiting for sums: for the other ranks to come, then for the sum itself.
     waited_ms: f64,
 }
 
 impl RankTime {
-    /// Collects the times of all ranks, if there are several and the step runs on the CPU: sums of GPUs are commands in a
-    /// stream.
+    /// Collects the times of all ranks, if there are several, on the CPU: sums of GPUs are commands in a stream.
     pub(super) fn of_all(
         work: BenchWork,
         memory: &Memory,

@@ -15,7 +15,6 @@ use crate::report::{self, TextTable};
 /// Numbers of a message, of 8 bytes each.
 const COUNTS: [usize; 5] = [1, 1 << 10, 1 << 14, 1 << 17, 1 << 20];
 
-/// The JSON document.
 #[derive(Debug, Serialize)]
 struct Sums {
     what: &'static str,

@@ -12,7 +12,6 @@ use cfo_engine::{Feed, Memory, Page, Program};
 
 use crate::args::{self, BenchWork};
 
-/// Work to be timed.
 pub(super) enum TimedWork {
     Program(CompiledStep),
     Rollout { rollout: Box<Rollout>, request: Request, nfe: usize },
@@ -65,7 +64,6 @@ impl TimedWork {
         Ok(())
     }
 
-    /// The compiled step; whole rollouts have several.
     fn program(&self) -> Option<&CompiledStep> {
         match self {
             Self::Program(program) | Self::Streamed { program, .. } => Some(program),
@@ -111,8 +109,7 @@ fn request(set: &Trajectories, first: usize, count: usize) -> Request {
     }
 }
 
-/// Milliseconds per run, the device's work included; short runs are timed in groups. With them how long a run waited for sums over ranks
-/// in the mean.
+/// Milliseconds per run, short runs in groups, and the mean time a run waited for sums over ranks.
 pub(super) fn time(work: &mut TimedWork, memory: &mut Memory, repetitions: usize) -> Result<(Vec<f64>, f64)> {
     /// Least time of a group, in seconds.
     const GROUP: f64 = 0.02;

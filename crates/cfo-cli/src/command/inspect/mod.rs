@@ -37,7 +37,6 @@ struct Report {
     periodic: Vec<bool>,
     domain: Vec<[f64; 2]>,
     times: TimesReport,
-    /// Whether all values that were read are finite.
     finite: bool,
     non_finite: Option<NonFinite>,
     values: Vec<ChannelReport>,
@@ -56,7 +55,6 @@ struct Report {
     sampling: Option<Sampling>,
 }
 
-/// Values that are NaN or infinite.
 #[derive(Debug, Serialize)]
 struct NonFinite {
     count: usize,
@@ -96,7 +94,6 @@ struct Scanned {
     complete: bool,
 }
 
-/// Most defects whose places are listed.
 const MOST_PLACES: usize = 16;
 
 pub fn run(arguments: &args::Inspect) -> Result<()> {

@@ -5,7 +5,6 @@ use cfo_data::store::TrajectoryFile;
 /// Fewer trajectories may be sorted by chance: of files with 8 trajectories in random order, one in 20,000 is sorted.
 const FEWEST: usize = 8;
 
-/// The order of the parameters along the file.
 #[derive(Clone, Debug)]
 pub(super) struct TrajectoryOrder {
     trajectories: usize,

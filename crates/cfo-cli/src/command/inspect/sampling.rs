@@ -34,7 +34,6 @@ pub(super) struct RebuiltReport {
     pub relative_l2: f64,
 }
 
-/// The noise of a channel.
 #[derive(Debug, Serialize)]
 pub(super) struct NoiseReport {
     pub name: String,

@@ -17,14 +17,12 @@ use crate::progress::TerminalProgress;
 /// Most values that are read without `--full` (4 GiB of `f32`).
 const MOST_VALUES: usize = 1 << 30;
 
-/// Times count as uniform up to this relative deviation of an interval from the trajectory's mean interval. Rounding a
-/// thousand equal steps to `f32` stays below it.
+/// Times are uniform up to this relative deviation of an interval; rounding to `f32` stays below it.
 const UNIFORM: f64 = 1e-3;
 
 /// An interval is a gap from this multiple of the trajectory's mean interval on.
 const GAP: f64 = 5.0;
 
-/// Statistics of the trajectories that were read.
 pub(super) struct Scan {
     pub trajectories: usize,
     /// A hash of the values of each distinct trajectory.
@@ -61,7 +59,6 @@ pub(super) struct TimesReport {
     pub longest_gap: Option<Gap>,
 }
 
-/// An interval without snapshots.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Gap {
     pub trajectory: usize,

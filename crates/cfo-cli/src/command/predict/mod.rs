@@ -28,7 +28,6 @@ const BATCH: usize = 256;
 /// Most values held in memory at a time.
 const HELD: usize = 1 << 24;
 
-/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(serialize_with = "report::path")]
@@ -41,18 +40,13 @@ struct Report {
     /// Trajectories that left the range of the training data.
     #[serde(skip)]
     excursions: usize,
-    /// Warnings.
     warnings: Vec<String>,
 }
 
-/// A trajectory that did not reach all times.
 #[derive(Debug, Serialize)]
 pub(super) struct Diverged {
-    /// Its index in the file.
     pub(super) trajectory: usize,
-    /// The last time reached.
     pub(super) time: f64,
-    /// Why it stopped there.
     pub(super) reason: String,
 }
 
@@ -61,15 +55,12 @@ impl Diverged {
         Self { trajectory, time: divergence.time, reason: divergence.halt.to_string() }
     }
 
-    /// Describes it in a sentence.
     pub(super) fn text(&self) -> String {
         format!("the integration of trajectory {} {} after time {}", self.trajectory, self.reason, self.time)
     }
 }
 
-/// The start of a prediction.
 struct Start {
-    /// The trajectory's index in the file.
     index: usize,
     time: f64,
     /// State, in the model's order.
@@ -80,13 +71,11 @@ struct Start {
     inputs: TrajectoryInputs,
 }
 
-/// The initial states.
 struct Initial {
     file: TrajectoryFile,
     /// The file's, with the parameters and controls given on the command line.
     description: Description,
     alignment: Alignment,
-    /// Parameters given on the command line.
     given: Vec<(String, f64)>,
     /// Controls given on the command line.
     controls: Option<ControlsFile>,
@@ -131,7 +120,6 @@ impl Initial {
         Ok(Self { file, description, alignment, given, controls, chosen })
     }
 
-    /// Reads the start of one prediction.
     fn start(&self, &(index, frame, time): &(usize, usize, f64)) -> Result<Start> {
         let values = self.file.frames(index, &[frame])?;
         let names = &self.file.description().inputs.parameters;
@@ -304,7 +292,6 @@ fn starts(
     pieces.iter().map(start).collect()
 }
 
-/// Creates a request for all times from each start.
 fn request(portion: &[Start], times: &[f64]) -> Request {
     Request {
         start: portion.iter().map(|start| start.time).collect(),

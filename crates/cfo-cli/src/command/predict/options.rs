@@ -36,10 +36,8 @@ pub(super) fn parse_parameters(text: Option<&str>, model: &Model) -> Result<Vec<
     Ok(given)
 }
 
-/// Maximum number of times of a prediction.
 const MOST_TIMES: usize = 10_000_000;
 
-/// Maximum size of a file of times in bytes.
 const MOST_BYTES: u64 = 32 * MOST_TIMES as u64;
 
 /// Parses times: `a,b,c`, `start:stop:count` or `@FILE` with numbers, in any order. The result is sorted, without duplicates.
@@ -94,7 +92,6 @@ fn spaced(text: &str, start: f64, stop: f64, count: &str) -> Result<Vec<f64>> {
     Ok((0..count).map(at).collect())
 }
 
-/// Reads a file of times.
 fn read_times(text: &str, path: &str) -> Result<String> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => bad_times(text, "names a file that does not exist"),

@@ -25,7 +25,6 @@ struct DryRun {
     validation_trajectories: usize,
     test_trajectories: usize,
     steps: u32,
-    /// Steps of fine-tuning after them.
     finetune_steps: u32,
     batch: usize,
     shape: Vec<usize>,
@@ -38,11 +37,9 @@ struct DryRun {
     operations: usize,
     arena_bytes: usize,
     tensor_bytes: usize,
-    /// Warnings about the data.
     warnings: Vec<String>,
 }
 
-/// Prepares a training, compiles its step and prints both.
 pub(super) fn run(recipe: &Recipe, set: &Trajectories, device: Device, json: bool) -> Result<()> {
     let mut prepared = TrainingStep::new(recipe, set, device)?;
     prepared.initialize()?;

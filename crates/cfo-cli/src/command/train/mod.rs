@@ -39,15 +39,12 @@ struct Report {
     #[serde(skip)]
     relative: bool,
     validation: Option<f64>,
-    /// Noise that was removed from the training snapshots.
     smoothed: Vec<Smoothed>,
-    /// Warnings about the data.
     warnings: Vec<String>,
     seconds: f64,
     time: WallTime,
 }
 
-/// Noise that is removed from a channel.
 #[derive(Debug, Serialize)]
 struct Smoothed {
     name: String,
@@ -66,7 +63,6 @@ impl Smoothed {
         smoothed.collect()
     }
 
-    /// Describes the noise of all channels.
     fn text(all: &[Self]) -> String {
         let one = |smoothed: &Self| format!("{} {:.1} %", smoothed.name, 100.0 * smoothed.relative);
         let all: Vec<String> = all.iter().map(one).collect();
@@ -74,7 +70,6 @@ impl Smoothed {
     }
 }
 
-/// Why a training run ended, in a word.
 fn ending(ending: Ending) -> &'static str {
     match ending {
         Ending::Complete => "complete",
@@ -156,7 +151,6 @@ pub fn run(arguments: &args::Train) -> Result<()> {
 }
 
 impl Report {
-    /// Creates the report on a trained model.
     fn of(trained: &Trained, run: PathBuf, device: Device) -> Result<Self> {
         let (model, recipe) = (trained.model(), trained.recipe());
         Ok(Self {

@@ -15,7 +15,6 @@ use crate::diagnostics::say;
 use crate::report;
 use cfo_view::page::{self, PageDocument, PageSource};
 
-/// The result; the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     out: PathBuf,
@@ -24,7 +23,6 @@ struct Report {
     runs: Vec<PathBuf>,
     /// Trajectories of the first file that the page has.
     trajectories: Vec<usize>,
-    /// Notes on omitted and rounded data.
     notes: Vec<String>,
 }
 
@@ -78,7 +76,6 @@ pub fn run(arguments: &args::ViewPage) -> Result<()> {
     })
 }
 
-/// The files with their names on the page.
 fn open(paths: &[PathBuf], arguments: &args::ViewPage) -> Result<Vec<PageSource>> {
     let mut files = Vec::new();
     for path in paths {

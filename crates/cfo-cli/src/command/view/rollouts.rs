@@ -14,8 +14,7 @@ use cfo_view::page::PageSource;
 /// Most trajectories that are predicted when none is asked for.
 const MOST: usize = 12;
 
-/// Rolls out a run from the first states of trajectories to all their times: those asked for, else the first that it was not
-/// trained on. The predictions go into a file in `folder`.
+/// Rolls out a run from the first states of the trajectories asked for, else of held-out ones, into a file in `folder`.
 pub fn predict(run: &Path, file: &TrajectoryFile, wanted: &[usize], folder: &Path) -> Result<PageSource> {
     let trained = Trained::load(run)?.on_grid(file.description().shape)?;
     let alignment = Alignment::new(trained.model(), file.description(), file.offset())?;

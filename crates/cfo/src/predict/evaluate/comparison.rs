@@ -11,8 +11,7 @@ use crate::model::Model;
 use crate::predict::metrics::Sums;
 use crate::predict::rollout::{Excursion, Prediction, RolloutDivergence};
 
-/// Errors so far. Trajectories may be added in portions. Only the states of the worst are kept, so that a large test set need not be in
-/// memory.
+/// Errors so far. Trajectories are added in portions; only the states of the worst are kept, to limit memory.
 pub(super) struct Comparison<'a> {
     pub(super) model: &'a Model,
     pub(super) judged: Vec<Judged>,
@@ -24,7 +23,6 @@ pub(super) struct Comparison<'a> {
     pub(super) seconds: f64,
 }
 
-/// The errors of one trajectory.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Judged {
     pub(super) index: usize,
@@ -42,8 +40,7 @@ impl<'a> Comparison<'a> {
         Self { model, judged, sums, diverged, excursions, worst: None, evaluations: 0, seconds: 0.0 }
     }
 
-    /// Adds predictions for indexed trajectories; the rollout took `seconds`. A trajectory that diverged has no error and does not affect
-    /// the others.
+    /// Adds predictions for indexed trajectories. One that diverged has no error and does not affect the others.
     pub(super) fn add(&mut self, trajectories: &[(usize, &Trajectory)], found: &Prediction, seconds: f64) {
         self.seconds += seconds;
         self.evaluations = self.evaluations.max(found.evaluations);
@@ -61,7 +58,6 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Returns the errors of one trajectory.
     pub(super) fn judge(
         &self,
         (index, trajectory): (usize, &Trajectory),
@@ -114,7 +110,6 @@ impl<'a> Comparison<'a> {
         self.worst = Some(Worst { index: judged.index, error, truth, prediction: prediction.to_vec() });
     }
 
-    /// Returns the report of all trajectories added.
     pub(super) fn report(self) -> Report {
         let mut judged = self.judged;
         judged.sort_by_key(|one| one.index);

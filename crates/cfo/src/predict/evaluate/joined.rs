@@ -9,7 +9,6 @@ use crate::predict::metrics::Sums;
 use crate::predict::rollout::{Excursion, Prediction, RolloutDivergence};
 use crate::ranks::from_all;
 
-/// The evaluation of a rank as it is sent.
 #[derive(Serialize, Deserialize)]
 struct Found {
     judged: Vec<Judged>,
@@ -23,9 +22,6 @@ struct Found {
 
 impl Comparison<'_> {
     /// Adds the evaluations of all other ranks.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub(super) fn join(&mut self, strangers: &mut Vec<(usize, String)>) -> Result<()> {
         let own = Found {
             judged: std::mem::take(&mut self.judged),

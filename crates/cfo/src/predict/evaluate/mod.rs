@@ -25,7 +25,6 @@ use comparison::Comparison;
 use miss::Misses;
 pub use miss::{Miss, TimeMiss};
 
-/// Largest number of trajectories in a rollout batch.
 const MOST: usize = 500;
 
 /// Returns how many of `count` trajectories are rolled out together: enough to occupy a GPU. On the CPU, a step lasts about a second at
@@ -144,14 +143,12 @@ pub fn snapshots(model: &Model, part: &Part<'_>) -> usize {
     part.frames().sum::<usize>() + miss::intervals(model, part)
 }
 
-/// Settings of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluator<'a> {
     /// Largest number of values of true snapshots in memory; predictions need as much again.
     pub(crate) held: usize,
     /// Whether the report has PDEBench's metrics and others, and the miss.
     pub(crate) metrics: bool,
-    /// Progress and interruption.
     pub(crate) watch: Watch<'a>,
 }
 
@@ -220,8 +217,7 @@ fn settle(outcome: Result<()>) -> Result<()> {
     }
 }
 
-/// Calls `work` with portions of the trajectories of a part, with their indices and in the model's order. The next portion is read at the
-/// same time.
+/// Calls `work` with portions of a part in the model's order, with indices. The next portion is read at the same time.
 fn each_read<'a>(
     part: &Part<'a>,
     portion: usize,

@@ -1,7 +1,6 @@
 //! Times at which the errors of several trajectories are averaged.
 
-/// The snapshots of all trajectories if they share their times, or else equal spans of time, as many as the longest trajectory has
-/// snapshots.
+/// The snapshots of all trajectories if they share their times, else as many equal spans as the longest has.
 pub(super) struct TimeBins {
     shared: bool,
     start: f64,
@@ -22,7 +21,6 @@ impl TimeBins {
         Some(Self { shared, start, span, count: longest.len() })
     }
 
-    /// Returns the number of bins.
     pub(super) fn count(&self) -> usize {
         self.count
     }

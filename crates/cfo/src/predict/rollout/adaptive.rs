@@ -17,11 +17,9 @@ const FIRST: f64 = 0.01;
 /// Smallest step, as a share of the horizon.
 const LEAST: f64 = 16.0 * f64::EPSILON;
 
-/// One trajectory of an adaptive rollout.
 struct Track {
     start: f64,
     course: Course,
-    /// Index of the next output.
     output: usize,
     /// Whether steps end at every output.
     stops: bool,
@@ -34,8 +32,7 @@ struct Track {
 }
 
 impl Track {
-    /// Returns the end of the next attempt: the next output if steps end at outputs, or else the last one. A trajectory that has arrived
-    /// has its present time.
+    /// Returns the end of the next attempt: the next output if steps end at outputs, else the last one.
     fn target(&self, outputs: &[f64]) -> f64 {
         let (now, output) =
             (self.course.time(), if self.stops { outputs.get(self.output) } else { outputs.last() });

@@ -52,7 +52,6 @@ impl Rollout {
         })
     }
 
-    /// Returns the number of steps over a way that its share of the evaluations of a horizon allows.
     fn share(&self, nfe: usize, way: f64) -> Result<usize> {
         // Whether any step is affordable does not depend on the trajectory.
         self.steps(nfe)?;
@@ -61,7 +60,6 @@ impl Rollout {
         self.steps(share.max(least))
     }
 
-    /// Returns the number of steps that a number of evaluations allows.
     fn steps(&self, evaluations: usize) -> Result<usize> {
         let (each, once) = (self.evaluations_per_step(), self.evaluations_once());
         match evaluations.saturating_sub(once) / each {
@@ -70,12 +68,10 @@ impl Rollout {
         }
     }
 
-    /// Returns the number of evaluations before the first step.
     fn evaluations_once(&self) -> usize {
         usize::from(self.slope.is_some()) * self.model.motion().evaluations()
     }
 
-    /// Returns the number of evaluations per step.
     pub(super) fn evaluations_per_step(&self) -> usize {
         let stages = match self.motion {
             MotionKind::Step => 1,

@@ -1,5 +1,4 @@
-//! Excursions: rollouts that leave the range of the training data by orders of magnitude. Their values are finite but not valid
-//! predictions.
+//! Excursions: rollouts that leave the range of the training data by orders of magnitude. Their values are not valid.
 
 use cfo_data::Offset;
 use serde::{Deserialize, Serialize};

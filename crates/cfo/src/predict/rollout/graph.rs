@@ -55,8 +55,7 @@ impl Names {
         }
     }
 
-    /// Returns the name of the tensor that holds the slope of a stage after a step. A slope at the end of the step has a separate tensor,
-    /// because it is the first slope of the next step.
+    /// Returns the name of the slope of a stage after a step; one at the end is the first slope of the next step.
     pub(super) fn slope_of_stage(&self, stage: usize, tableau: &Tableau) -> String {
         match stage {
             0 => self.slope.clone(),
@@ -199,8 +198,7 @@ impl RolloutGraphs<'_> {
         self.output(graph, state)
     }
 
-    /// Appends dense output: the state at the start of the last step plus the weighted slopes of its stages. The result is assigned to the
-    /// tensor of outputs in the user's units.
+    /// Appends dense output from the last step's start and slopes, assigned to the outputs in the user's units.
     pub(super) fn dense(&self, graph: &mut Graph) -> Result<Vec<Node>> {
         let Self { model, names, tableau, batch } = *self;
         let shape = model.batch_shape(batch);
@@ -231,7 +229,6 @@ impl RolloutGraphs<'_> {
         Ok(Vec::new())
     }
 
-    /// Inserts the tensors of a rollout into memory.
     pub(super) fn insert_tensors(&self, memory: &mut Memory) -> Result<()> {
         let Self { model, names, tableau, batch } = *self;
         let mut insert = |name: &str, shape: Shape| {

@@ -55,7 +55,6 @@ pub struct Rollout {
     asked: VecDeque<Vec<bool>>,
     names: Names,
     bounds: Arc<Bounds>,
-    /// Seed of the random numbers.
     seed: u64,
 }
 
@@ -117,7 +116,6 @@ impl Rollout {
         self.tableau
     }
 
-    /// Sets the seed of the random numbers.
     pub(crate) fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
     }
@@ -139,8 +137,7 @@ impl Rollout {
         }
     }
 
-    /// Integrates any number of trajectories. A trajectory that diverges is listed with the states that it reached and does not affect the
-    /// others.
+    /// Integrates trajectories. One that diverges is listed with the states that it reached.
     ///
     /// # Errors
     /// If the request contradicts itself or does not fit the model, or it was interrupted.

@@ -38,7 +38,6 @@ pub(super) struct RolloutBatch<'w, 'a> {
     pub(super) bounds: Arc<Bounds>,
 }
 
-/// The outputs of one trajectory, in order.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) values: Vec<f32>,
@@ -144,7 +143,6 @@ impl<'w, 'a> RolloutBatch<'w, 'a> {
         self.outputs[i].halt.get_or_insert((halt, Some(time)));
     }
 
-    /// Returns whether a trajectory ended early.
     pub(super) fn is_halted(&self, i: usize) -> bool {
         self.outputs[i].halt.is_some()
     }

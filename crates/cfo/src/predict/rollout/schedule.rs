@@ -23,7 +23,6 @@ pub(super) struct Step {
     pub(super) follows_jump: bool,
 }
 
-/// How a trajectory is divided into steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cut {
     /// One step from output to output.
@@ -42,13 +41,10 @@ pub(super) enum Cut {
 pub(super) struct StepSchedule {
     times: Arc<[f64]>,
     cut: Cut,
-    /// Index of the next output.
     output: usize,
     /// Start of the current run of equal steps.
     from: f64,
-    /// End of the run.
     to: f64,
-    /// Number of steps of the run.
     count: usize,
     /// Number of steps already made.
     made: usize,

@@ -31,7 +31,6 @@ impl<'a> Watch<'a> {
         self
     }
 
-    /// Returns whether there is an observer.
     pub(super) fn counts(&self) -> bool {
         self.observer.is_some()
     }
@@ -43,7 +42,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns an error if the rollout was interrupted.
     pub(super) fn heed_interrupt(&self) -> Result<()> {
         match self.interrupt {
             Some(flag) if flag.load(Ordering::Relaxed) => Err(CfoError::RolloutInterrupted),

@@ -15,7 +15,6 @@ pub(super) struct Field {
     vector_jacobian: Program,
 }
 
-/// Returns the name of a tensor of the programs for a batch size.
 fn name(batch: usize, what: &str) -> String {
     format!("field.{batch}.{what}")
 }

@@ -98,8 +98,7 @@ impl<'a> Legs<'a> {
     }
 }
 
-/// Returns the positions of the times from a start on, and of those before it, each in order of their distance. Equal times keep their
-/// order.
+/// Returns the positions of the times from a start on, and of those before it, each in order of their distance.
 fn sides(start: f64, times: &[f64]) -> [Vec<usize>; 2] {
     // Times that are NaN are in the first group, which a rollout refuses.
     let (mut behind, mut ahead): (Vec<usize>, Vec<usize>) =

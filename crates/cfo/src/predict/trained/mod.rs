@@ -340,7 +340,6 @@ impl Trained {
         work(self.lock().memory())
     }
 
-    /// Splits consecutive states.
     fn states(&self, values: &[f32]) -> Result<Vec<Vec<f32>>> {
         let size = self.model.shape().len();
         if values.is_empty() || !values.len().is_multiple_of(size) {

@@ -1,5 +1,4 @@
-//! Checks whether one step per output interval is sufficient: some trajectories are repeated with shorter steps. An error that decreases is
-//! the solver's, not the network's.
+//! Checks whether one step per output interval suffices: an error that decreases with shorter steps is the solver's.
 
 use cfo_data::FieldShape;
 use serde::Serialize;
@@ -182,8 +181,7 @@ impl ShorterSteps {
     }
 }
 
-/// Returns the positions of the trajectories that are repeated, given the error of each: those that diverged first, then evenly spaced
-/// others.
+/// Returns the positions of the trajectories that are repeated: those that diverged first, then evenly spaced others.
 fn chosen(errors: &[Option<f64>]) -> Vec<usize> {
     let most = errors.len().div_ceil(ONE_IN).min(MOST);
     let mut chosen: Vec<usize> =

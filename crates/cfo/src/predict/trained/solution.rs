@@ -11,7 +11,6 @@ pub struct Solution {
     pub states: Vec<f32>,
     /// Largest number of network evaluations that a trajectory took.
     pub evaluations: usize,
-    /// Number of values of a state.
     size: usize,
 }
 

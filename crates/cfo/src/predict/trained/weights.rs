@@ -33,8 +33,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Creates the weights from the latest ones, and the best ones if they differ. The latest include the optimiser's tensors if this
-    /// process trained.
+    /// Creates the weights from the latest and, if they differ, the best ones.
     pub(crate) fn new(model: &Model, latest: Memory, best: Option<Memory>) -> Result<Self> {
         let (trained, latest) = match best {
             Some(best) => (best, Some(latest)),
@@ -44,7 +43,6 @@ impl Weights {
         Ok(Self { trained, latest, rolled, rollouts: Vec::new(), fields: Vec::new() })
     }
 
-    /// Returns a copy for a model on another grid.
     pub(super) fn copied(&self, model: &Model) -> Result<Self> {
         let memory = self.rolled.as_ref().unwrap_or(&self.trained);
         let device = Device::of(memory)?;
@@ -61,7 +59,6 @@ impl Weights {
         }
     }
 
-    /// Returns the memory that rollouts read.
     pub(super) fn memory(&mut self) -> &mut Memory {
         self.rolled.as_mut().unwrap_or(&mut self.trained)
     }
@@ -130,7 +127,6 @@ pub(crate) fn for_rollouts(model: &Model, memory: &Memory) -> Result<Option<Memo
     Ok(Some(copy))
 }
 
-/// Copies the weights of one memory to another.
 pub(crate) fn copy_weights(from: &Memory, to: &mut Memory) -> Result<()> {
     for name in from.names_where(Role::is_network) {
         let (value_type, values) = (from.value_type(name)?, from.read(name)?);

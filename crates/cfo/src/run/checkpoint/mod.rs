@@ -62,9 +62,6 @@ impl Checkpoints {
     }
 
     /// Removes all checkpoints.
-    ///
-    /// # Errors
-    /// If the disk has an error.
     pub(crate) fn clear(&self) -> Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -132,8 +129,7 @@ impl Checkpoints {
         Err(problems.into_iter().next().unwrap_or_else(missing))
     }
 
-    /// Writes `step-N` and makes it the latest and, with `best`, the best checkpoint. Older checkpoints are removed, except the best and
-    /// the previous one.
+    /// Writes `step-N` as the latest and, with `best`, the best checkpoint. Keeps the best and the previous one.
     ///
     /// # Errors
     /// If it cannot be written; earlier checkpoints are then unchanged.
@@ -240,7 +236,6 @@ impl Checkpoints {
         Ok(files)
     }
 
-    /// Points a link at a checkpoint atomically.
     fn point(&self, link: &str, name: &str) -> Result<()> {
         let temporary = self.folder.join(format!(".{link}.tmp"));
         let _ = fs::remove_file(&temporary);

@@ -64,7 +64,6 @@ impl State {
         }
     }
 
-    /// Creates the state of a run from its progress.
     pub(crate) fn new(model: &Model, progress: &Progress) -> Self {
         let (data_fingerprint, best, loop_state) =
             (progress.fingerprint.clone(), progress.best, progress.loop_state);

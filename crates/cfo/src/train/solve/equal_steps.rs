@@ -6,8 +6,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::objective::{Batch, FixedStep, NeuralOde};
 
-/// Appends the loss and its gradients step by step, from the last to the first. Several steps are appended a second time, so that the
-/// values of one step are stored at a time.
+/// Appends loss and gradients step by step, backward; steps are appended again, so that one step's values are stored.
 pub(in crate::train) fn loss_and_gradients(
     objective: &NeuralOde,
     graph: &mut Graph,

@@ -28,7 +28,6 @@ pub(super) fn target(interval: usize) -> String {
     format!("solve.target.{interval}")
 }
 
-/// Returns the name of the tensor of a stored state.
 pub(super) fn slot(number: usize) -> String {
     format!("solve.slot.{number}")
 }
@@ -37,7 +36,6 @@ fn gradient(parameter: &str) -> String {
     format!("solve.gradient/{parameter}")
 }
 
-/// Builds the graphs of a model's step.
 pub(super) struct SolverGraphs<'a> {
     pub(super) model: &'a Model,
     pub(super) data: &'a TrainingData,
@@ -70,13 +68,11 @@ impl SolverGraphs<'_> {
         Ok((start, end))
     }
 
-    /// Returns the names and shapes of the parameters.
     fn parameters(&self) -> Result<Vec<(String, Shape)>> {
         let graph = self.model.graph()?;
         Ok(graph.parameters().iter().map(|of| (of.name.clone(), of.shape.clone())).collect())
     }
 
-    /// Inserts the tensors that the programs share into memory.
     pub(super) fn insert(&self, memory: &mut Memory) -> Result<()> {
         let batch = self.batch();
         let (intervals, field) = (self.through.window, Shape::from(self.model.batch_shape(batch)));

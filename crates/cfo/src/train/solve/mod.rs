@@ -30,9 +30,7 @@ pub struct SolverStep {
     programs: Programs,
     /// Bytes of one stored state.
     state_bytes: usize,
-    /// Number of slots in memory.
     slots: usize,
-    /// Counts of the latest step.
     last: Counts,
 }
 
@@ -68,15 +66,12 @@ const LEAST: f64 = 1e-6;
 
 /// One sample of a batch. The time of its course starts at 0 in every interval.
 struct Sample {
-    /// Time at the start of the interval.
     start: f64,
-    /// Length of the interval.
     interval: f64,
     course: Course,
 }
 
 impl Sample {
-    /// Starts the next interval.
     fn enter(&mut self, interval: f64) {
         self.start += self.interval;
         self.interval = interval;
@@ -94,7 +89,6 @@ impl Sample {
     }
 }
 
-/// The accepted steps of a batch.
 #[derive(Default)]
 struct Tape {
     /// Times and lengths of every sample's step; the length of a rejected step is 0.
@@ -104,7 +98,6 @@ struct Tape {
 }
 
 impl SolverStep {
-    /// Compiles the programs of a step.
     pub(super) fn compile(
         model: &Model,
         data: &TrainingData,
@@ -178,7 +171,6 @@ impl SolverStep {
         CHECKPOINTS * self.state_bytes
     }
 
-    /// Integrates the batch over its windows.
     fn forward(&mut self, memory: &mut Memory, checkpoints: &mut StepCheckpoints) -> Result<Tape> {
         let lengths = memory.read_f64(LENGTHS)?;
         let mut samples = self.samples(memory, &lengths)?;
