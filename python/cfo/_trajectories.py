@@ -89,7 +89,7 @@ class Trajectories:
 
     Args:
         times: Times of the snapshots, increasing, in any unit: `[time]` shared by all, `[trajectory, time]`, or a list of arrays.
-        values: The snapshots: `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`, with no, one or two
+        values: The snapshots: `[trajectory, time, (space...,) channel]`, or a list of arrays `[time, (space...,) channel]`, with up to three
             space axes. They are stored as float32. If float64 values are large compared with their spread, a number near each channel's mean
             is subtracted first.
         lengths: Number of snapshots of each trajectory, if arrays are padded: `[trajectory]`.
@@ -376,11 +376,12 @@ def read(path: str | os.PathLike[str], *, in_memory: bool | None = None) -> Traj
 
 
 def simulate(system: str, *, samples: int | None = None, seed: int = 0, **options: Any) -> Trajectories:
-    """Simulate trajectories of a system of the paper, as `cfo simulate` does.
+    """Simulate trajectories of a system, as `cfo simulate` does.
 
     Args:
-        system: `"lorenz"`, `"burgers"`, `"diffusion-reaction"`, `"shallow-water"` or `"kuramoto-sivashinsky"`.
-        samples: Number of trajectories. Default: that of the paper.
+        system: `"lorenz"`, `"burgers"`, `"diffusion-reaction"`, `"shallow-water"`, `"kuramoto-sivashinsky"` or
+            `"gray-scott"`.
+        samples: Number of trajectories. Default: that of the paper, and 100 of `gray-scott`.
         seed: Seed. Trajectory i does not depend on the number of samples.
         options: Options of `cfo simulate SYSTEM` with `_` for `-`, as in `frames=101, length_jitter=0.1`.
 
@@ -448,10 +449,10 @@ def _values(values: Any) -> list[np.ndarray]:
             )
         rows = list(whole_array)
     for index, row in enumerate(rows):
-        if not 2 <= row.ndim <= 4:
+        if not 2 <= row.ndim <= 5:
             raise InputError(
                 f"`values[{index}]` has the shape {list(row.shape)}",
-                "a trajectory is `[time, (space...,) channel]` with at most two space axes",
+                "a trajectory is `[time, (space...,) channel]` with at most three space axes",
             )
     return rows
 

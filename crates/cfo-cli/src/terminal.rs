@@ -142,7 +142,13 @@ fn draw(shape: FieldShape, truth: &[f32], predicted: Option<&[f32]>, columns: us
     match shape.axes() {
         0 => system(shape, truth, predicted, columns),
         1 => line(shape, truth, predicted, columns),
-        _ => plane(shape, truth, predicted, columns),
+        2 => plane(shape, truth, predicted, columns),
+        _ => {
+            let (middle, truth) = shape.middle_plane(truth);
+            let predicted = predicted.map(|values| shape.middle_plane(values).1);
+            let (picture, caption) = plane(middle, &truth, predicted.as_deref(), columns);
+            (picture, format!("{caption}, middle plane"))
+        }
     }
 }
 
@@ -221,7 +227,8 @@ mod tests {
     /// Every line is as wide as asked for, whatever the kind.
     #[test]
     fn pictures_fit_their_width() {
-        for shape in [FieldShape::system(4), FieldShape::line(30, 2), FieldShape::plane(8, 20, 1)] {
+        let volume = FieldShape::from_dimensions(&[3, 8, 20, 1]).unwrap();
+        for shape in [FieldShape::system(4), FieldShape::line(30, 2), FieldShape::plane(8, 20, 1), volume] {
             let truth: Vec<f32> = (0..12 * shape.len()).map(|index| (index as f32).sin()).collect();
             for predicted in [None, Some(&truth[..7 * shape.len()])] {
                 for columns in [20, 80, 100] {

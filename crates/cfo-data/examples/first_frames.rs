@@ -2,12 +2,13 @@
 //! lines of a case, a name and numbers.
 
 use cfo_data::simulate::{
-    Burgers, Equation, KuramotoSivashinsky, Lorenz, ShallowWater, SimulationError, Variant,
+    Burgers, Equation, GrayScott, KuramotoSivashinsky, Lorenz, ShallowWater, SimulationError, Variant,
 };
 
 fn main() -> Result<(), SimulationError> {
     let varied = ShallowWater { variant: Variant::Varied, grid: 16, frames: 21, horizon: 1.0 };
-    let cases: [(&str, &dyn Equation, u64); 7] = [
+    let cube = GrayScott { grid: 16, frames: 3, horizon: 40.0, ..GrayScott::default() };
+    let cases: [(&str, &dyn Equation, u64); 8] = [
         ("lorenz-0", &Lorenz::default(), 0),
         ("lorenz-1", &Lorenz::default(), 1),
         ("lorenz-2", &Lorenz::default(), 2),
@@ -15,6 +16,7 @@ fn main() -> Result<(), SimulationError> {
         ("burgers-1", &Burgers::default(), 1),
         ("kuramoto-sivashinsky-0", &KuramotoSivashinsky::default(), 0),
         ("shallow-water-varied-0", &varied, 0),
+        ("gray-scott-0", &cube, 0),
     ];
     for (case, equation, index) in cases {
         let trajectory = equation.trajectory(0, index)?;

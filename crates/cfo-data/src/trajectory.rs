@@ -31,10 +31,10 @@ impl FieldShape {
         Self { grid: Grid::plane(height, width), channels }
     }
 
-    /// The shape with these [`dimensions`](Self::dimensions); `None` without channels or with more than two space axes.
+    /// The shape with these [`dimensions`](Self::dimensions); `None` without channels or with more than three space axes.
     pub fn from_dimensions(dimensions: &[usize]) -> Option<Self> {
         let (&channels, sides) = dimensions.split_last()?;
-        Some(Self { grid: Grid::new(sides).filter(|grid| grid.axes() <= 2)?, channels })
+        Some(Self { grid: Grid::new(sides)?, channels })
     }
 
     /// Number of space axes.
@@ -52,7 +52,7 @@ impl FieldShape {
         self.len() == 0
     }
 
-    /// Extents of the space axes and the channels, as in files: `[C]`, `[X, C]` or `[Y, X, C]`.
+    /// Extents of the space axes and the channels, as in files: `[C]`, `[X, C]`, `[Y, X, C]` or `[Z, Y, X, C]`.
     pub fn dimensions(&self) -> Vec<usize> {
         self.grid.sides().iter().copied().chain([self.channels]).collect()
     }
@@ -61,6 +61,18 @@ impl FieldShape {
     /// last space axis.
     pub const fn tensor(&self, batch: usize) -> [usize; 4] {
         [batch, self.grid.rows(), self.grid.width(), self.channels]
+    }
+
+    /// The plane in the middle of the first of three axes: its shape, and its values in snapshots of this shape.
+    ///
+    /// # Panics
+    /// If there are fewer than three axes.
+    pub fn middle_plane(&self, values: &[f32]) -> (Self, Vec<f32>) {
+        let [depth, height, width] = self.grid.padded();
+        assert_eq!(self.axes(), 3, "a volume has three axes");
+        let plane = Self::plane(height, width, self.channels);
+        let planes = values.chunks_exact(plane.len()).skip(depth / 2).step_by(depth);
+        (plane, planes.flatten().copied().collect())
     }
 
     /// Frame, point and channel of a position in `[frames, points, channels]`.
@@ -273,6 +285,16 @@ impl Description {
         Self { system, shape, periodic, domain, channel_names, channel_units, inputs }
     }
 
+    /// The description of [`FieldShape::middle_plane`], and the values there.
+    ///
+    /// # Panics
+    /// If there are fewer than three space axes.
+    pub fn middle_plane(&self, values: &[f32]) -> (Self, Vec<f32>) {
+        let (shape, values) = self.shape.middle_plane(values);
+        let (periodic, domain) = (self.periodic[1..].to_vec(), self.domain[1..].to_vec());
+        (Self { shape, periodic, domain, ..self.clone() }, values)
+    }
+
     /// Checks that a trajectory with its values in memory has the shape and the inputs described here.
     ///
     /// # Errors
@@ -318,7 +340,8 @@ mod tests {
         for shape in [FieldShape::system(3), FieldShape::line(1, 2), FieldShape::plane(1, 1, 2)] {
             assert_eq!(FieldShape::from_dimensions(&shape.dimensions()), Some(shape));
         }
-        assert_eq!(FieldShape::from_dimensions(&[2, 2, 2, 1]), None);
+        assert_eq!(FieldShape::from_dimensions(&[2, 2, 2, 1]).unwrap().axes(), 3);
+        assert_eq!(FieldShape::from_dimensions(&[2, 2, 2, 2, 1]), None);
     }
 
     /// Invalid times are rejected: none, out of order, repeated or not finite.

@@ -57,8 +57,14 @@ fn shape_of(kind: &str) -> FieldShape {
     match kind {
         "ode" => ODE,
         "line" => LINE,
-        _ => PLANE,
+        "plane" => PLANE,
+        _ => volume(2),
     }
+}
+
+/// A field with three axes, whose rows the scripts number through.
+fn volume(channels: usize) -> FieldShape {
+    FieldShape::from_dimensions(&[2, 4, 6, channels]).unwrap()
 }
 
 /// Checks layout, shape, values and times of a file that the script wrote.
@@ -107,7 +113,7 @@ fn files_that_python_wrote_are_read() {
             tables += 1;
         }
     }
-    assert_eq!(tables, 3 * 8 * 2 + 5 + 2);
+    assert_eq!(tables, 4 * 8 * 2 + 5 + 2);
     let at = |name: &str| directory.path().join(name);
     for (name, layout) in [("ragged.h5", Layout::Cfo), ("ragged.npz", Layout::Npz)] {
         let file = check(&at(name), layout, &LINE, &LENGTHS, true);
@@ -162,6 +168,14 @@ fn check_public_layouts(directory: &Path) {
     let flow = FieldShape { channels: 3, ..PLANE };
     let file = check(&at("pdebench_incompressible.h5"), Layout::PdebenchIncompressible, &flow, &whole, true);
     assert_eq!(file.description().channel_names, ["velocity_x", "velocity_y", "particles"]);
+    let file = check(&at("pdebench_groups_volume.h5"), Layout::PdebenchGroups, &volume(2), &whole, false);
+    near(&file.description().domain, &[[0.0, 2.0], [-1.0, 1.0], [0.0, 1.0]]);
+    let file = check(&at("pdebench_cfd_volume.hdf5"), Layout::PdebenchCfd, &volume(5), &whole, false);
+    assert_eq!(file.description().channel_names, ["density", "pressure", "Vx", "Vy", "Vz"]);
+    near(&file.description().domain, &[[0.0, 2.0], [-1.0, 1.0], [0.0, 1.0]]);
+    let file = check(&at("the_well_volume.hdf5"), Layout::TheWell, &volume(4), &whole, false);
+    assert_eq!(file.description().channel_names, ["A", "velocity_x", "velocity_y", "velocity_z"]);
+    assert_eq!(file.description().periodic, [true, false, false]);
     let file = check(&at("lpsda.h5"), Layout::Lpsda, &LINE, &whole, true);
     assert_eq!(file.split(1), Some(Split::Train));
     assert_eq!(file.split(2), Some(Split::Validation));
@@ -209,7 +223,7 @@ fn check_public_layouts(directory: &Path) {
 fn files_that_we_write_are_read_by_python() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
-    for (kind, shape) in [("ode", ODE), ("line", LINE), ("plane", PLANE)] {
+    for (kind, shape) in [("ode", ODE), ("line", LINE), ("plane", PLANE), ("volume", volume(2))] {
         let names = |count: usize| (0..count).map(|c| format!("u{c}")).collect();
         let description = Description {
             system: "täst".to_string(),
@@ -256,6 +270,7 @@ fn files_that_we_write_are_read_by_python() {
     for (name, layout) in [
         ("pdebench-line-gzip.h5", Layout::PdebenchTensor),
         ("pdebench-plane-plain.h5", Layout::PdebenchGroups),
+        ("pdebench-volume-gzip.h5", Layout::PdebenchGroups),
     ] {
         let file = TrajectoryFile::open(directory.path().join(name)).unwrap();
         assert_eq!((file.layout(), file.len()), (layout, M));

@@ -106,7 +106,7 @@ fn contradictions_are_refused_with_their_place() {
         (Parts { times: None, ..sound() }, "`bad.h5` has no `times`; found `values`"),
         (
             Parts { values_shape: vec![4, 6], ..sound() },
-            "`bad.h5`: `values` has shape [4, 6]; needed: [trajectories, frames, (one or two space axes,) channels]",
+            "`bad.h5`: `values` has shape [4, 6]; needed: [trajectories, frames, (one to three space axes,) channels]",
         ),
         (
             Parts { times: ramp(4), times_shape: vec![4], ..sound() },

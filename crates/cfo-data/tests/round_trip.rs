@@ -6,7 +6,7 @@ use cfo_data::store::{Compression, Layout, OutputLayout, TrajectoryFile, Traject
 use cfo_data::{
     Controls, DataError, Description, FieldShape, InputNames, Split, Trajectory, TrajectoryInputs,
 };
-use cfo_numerics::Philox;
+use cfo_numerics::{Grid, Philox};
 use proptest::prelude::*;
 
 /// A set of random trajectories.
@@ -19,18 +19,14 @@ struct Case {
 
 fn case(
     axes: usize,
-    extent: [usize; 2],
+    extent: [usize; 3],
     channels: usize,
     lengths: &[usize],
     shared: bool,
     seed: u64,
 ) -> Case {
     let mut random = Philox::new(seed, 0);
-    let shape = match axes {
-        0 => FieldShape::system(channels),
-        1 => FieldShape::line(extent[1], channels),
-        _ => FieldShape::plane(extent[0], extent[1], channels),
-    };
+    let shape = FieldShape { grid: Grid::new(&extent[3 - axes..]).unwrap(), channels };
     let [parameters, controls, statics] = [0, 1, 2].map(|_| random.below(3) as usize);
     let named = random.below(2) == 1;
     let names = |prefix: &str, count: usize| (0..count).map(|index| format!("{prefix}{index} é")).collect();
@@ -121,8 +117,8 @@ proptest! {
 
     #[test]
     fn every_layout_returns_what_it_was_given(
-        axes in 0usize..3,
-        extent in [1usize..9, 1usize..9],
+        axes in 0usize..4,
+        extent in [1usize..5, 1usize..9, 1usize..9],
         channels in 1usize..4,
         lengths in prop::collection::vec(1usize..40, 1..6),
         ragged: bool,
@@ -152,7 +148,7 @@ proptest! {
 #[test]
 fn snapshots_are_neither_missing_nor_too_many() {
     let directory = tempfile::tempdir().unwrap();
-    let case = case(1, [1, 4], 2, &[3, 3], true, 0);
+    let case = case(1, [1, 1, 4], 2, &[3, 3], true, 0);
     let [first, second] = &case.trajectories[..] else { unreachable!("two were made") };
     for layout in OutputLayout::ALL {
         let options = WriteOptions { layout, ..WriteOptions::default() };

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use cfo_data::simulate::{
-    Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater, Variant,
+    Burgers, DiffusionReaction, Equation, GrayScott, KuramotoSivashinsky, Lorenz, ShallowWater, Variant,
 };
 
 type References = HashMap<(&'static str, &'static str), Vec<f64>>;
@@ -71,6 +71,13 @@ fn burgers_agrees_with_radau() {
 #[test]
 fn kuramoto_sivashinsky_agrees_with_radau() {
     assert_agrees("kuramoto-sivashinsky-0", &KuramotoSivashinsky::default(), 0, 1e-5);
+}
+
+/// The error of the simulator's steps is 4e-6.
+#[test]
+fn gray_scott_agrees_with_dop853() {
+    let cube = GrayScott { grid: 16, frames: 3, horizon: 40.0, ..GrayScott::default() };
+    assert_agrees("gray-scott-0", &cube, 0, 1e-5);
 }
 
 /// Both use the same method at the same tolerance and take the same steps, so only rounding to `f32` differs.

@@ -113,9 +113,9 @@ fn field(g: &mut Graph, u: Node, time: Node) -> Result<Node> {
     let waves = g.wavelet(large, Wavelet { family: WaveletFamily::Haar, levels: 1, periodic: [true; 2] })?;
     let joined = g.concat(&[large, waves], 3)?;
     let half = g.slice(joined, 3, CHANNELS / 2, CHANNELS)?;
-    let size = [spectral_modes(SIDE, [3, 3]), CHANNELS, 2 * CHANNELS];
+    let size = [spectral_modes(&[SIDE, SIDE], &[3, 3]), CHANNELS, 2 * CHANNELS];
     let w = weight(g, "spectral", size)?;
-    g.spectral(half, w, [3, 3])
+    g.spectral(half, w, &[3, 3])
 }
 
 /// Patches, attention, norms.

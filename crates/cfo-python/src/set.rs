@@ -211,7 +211,7 @@ impl Set {
         task::interruptible(py, move |line| {
             let equation = simulate::named(&system, &options)?;
             equation.check()?;
-            let usual = paper::System::find(equation.name())?.counts();
+            let usual = paper::System::find(equation.name()).map_or([80, 10, 10], |system| system.counts());
             let splits = simulate::parts(samples, split, usual)?;
             let mut trajectories = Vec::new();
             simulate::run(&*equation, splits.len(), seed, &line.interrupt, |_, trajectory| {

@@ -8,7 +8,7 @@ use cfo_data::simulate;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-/// Simulate a system of the paper and write a trajectory file
+/// Simulate a system and write a trajectory file
 #[derive(Debug, Args)]
 pub struct Simulate {
     /// System to simulate.
@@ -24,6 +24,7 @@ pub enum SimulatedSystem {
     DiffusionReaction(DiffusionReactionOptions),
     ShallowWater(ShallowWaterOptions),
     KuramotoSivashinsky(KuramotoSivashinskyOptions),
+    GrayScott(GrayScottOptions),
 }
 
 /// Options of every system: how much to simulate and where to write it.
@@ -178,6 +179,32 @@ pub struct KuramotoSivashinskyOptions {
     /// Largest relative deviation of a trajectory's time step from the mean; 0 fixes it
     #[arg(long, value_name = "SHARE", default_value_t = simulate::KuramotoSivashinsky::default().time_jitter)]
     pub time_jitter: f64,
+}
+
+/// The Gray-Scott reaction of two substances in a periodic box with one to three space axes
+#[derive(Debug, Args, Serialize)]
+pub struct GrayScottOptions {
+    #[command(flatten)]
+    #[serde(skip)]
+    pub output: SimulationOutput,
+    /// Number of space axes, 1 to 3
+    #[arg(long, default_value_t = simulate::GrayScott::default().dimensions)]
+    pub dimensions: usize,
+    /// Number of points along each axis
+    #[arg(long, default_value_t = simulate::GrayScott::default().grid)]
+    pub grid: usize,
+    /// Number of stored times, equally spaced, both ends included
+    #[arg(long, default_value_t = simulate::GrayScott::default().frames)]
+    pub frames: usize,
+    /// Last time
+    #[arg(long, value_name = "TIME", default_value_t = simulate::GrayScott::default().horizon)]
+    pub horizon: f64,
+    /// Rate at which substrate is added
+    #[arg(long, default_value_t = simulate::GrayScott::default().feed)]
+    pub feed: f64,
+    /// Rate at which catalyst is removed, beside `feed`
+    #[arg(long, default_value_t = simulate::GrayScott::default().kill)]
+    pub kill: f64,
 }
 
 #[cfg(test)]

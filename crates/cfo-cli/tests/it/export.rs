@@ -21,7 +21,7 @@ fn script(folder: &Folder, python: &str, words: &[&str]) {
 #[test]
 fn exports_are_opened_by_the_programs_they_are_for() {
     let Some((folder, python)) = prepared() else { return };
-    for kind in ["plane", "line", "ode"] {
+    for kind in ["volume", "plane", "line", "ode"] {
         let source = format!("{kind}.npz");
         let export = |words: &str| folder.cfo(&format!("export {source} --out {words}")).done();
         let said = export(&format!("{kind}.vtkhdf")).stderr;

@@ -1,6 +1,6 @@
 """Make trajectory files and check what `cfo export` makes of them, by the readers that others use.
 
-Usage: exports.py make | check KIND, in the folder of the files. KIND is `plane`, `line` or `ode`.
+Usage: exports.py make | check KIND, in the folder of the files. KIND is `volume`, `plane`, `line` or `ode`.
 """
 
 import sys
@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 
 M, N = 3, 6
-SHAPES = {"plane": (4, 5, 2), "line": (7, 1), "ode": (3,)}
-DOMAINS = {"plane": [[-1.0, 1.0], [0.0, 10.0]], "line": [[0.0, 14.0]], "ode": []}
-NAMES = {"plane": ["h", "m/n"], "line": ["u"], "ode": ["a", "b", "c"]}
+SHAPES = {"volume": (3, 4, 5, 1), "plane": (4, 5, 2), "line": (7, 1), "ode": (3,)}
+DOMAINS = {"volume": [[0.0, 6.0], [-1.0, 1.0], [0.0, 10.0]], "plane": [[-1.0, 1.0], [0.0, 10.0]], "line": [[0.0, 14.0]], "ode": []}
+NAMES = {"volume": ["w"], "plane": ["h", "m/n"], "line": ["u"], "ode": ["a", "b", "c"]}
 LENGTHS = [6, 3, 5]
 
 
@@ -33,7 +33,7 @@ def make():
         values, times, lengths, parameters, split = source(kind)
         axes = len(DOMAINS[kind])
         units = {"channel_units": ["m", "kg m-1"]} if kind == "plane" else {}
-        space = {"domain": DOMAINS[kind], "periodic": [1, 0][:axes]} if axes else {}
+        space = {"domain": DOMAINS[kind], "periodic": [1, 0, 1][:axes]} if axes else {}
         own = {} if kind == "plane" else {"lengths": lengths}
         np.savez(
             f"{kind}.npz",
@@ -126,7 +126,7 @@ def check_netcdf(kind, path):
 
     values, times, lengths, parameters, split = source(kind)
     axes = len(DOMAINS[kind])
-    names = ["y", "x"][2 - axes :]
+    names = ["z", "y", "x"][3 - axes :]
     with xarray.open_dataset(path, engine="h5netcdf") as data:
         along = "time" if kind == "plane" else "frame"
         assert data.attrs["Conventions"].startswith("CF-") and data.attrs["title"] == "test <&>"

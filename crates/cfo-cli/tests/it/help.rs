@@ -22,6 +22,7 @@ fn help_of_every_command() {
         "simulate diffusion-reaction --help",
         "simulate shallow-water --help",
         "simulate kuramoto-sivashinsky --help",
+        "simulate gray-scott --help",
     ] {
         let name = line.replace("--help", "help").replace(' ', "-");
         insta::assert_snapshot!(name, folder.cfo(line).done().stdout);

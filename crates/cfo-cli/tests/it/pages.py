@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 M, N = 3, 9
-SHAPES = {"plane": (10, 14, 2), "line": (17, 1), "system": (4,)}
-DOMAINS = {"plane": [[0.0, 1.0], [-1.0, 1.0]], "line": [[0.0, 2.0]], "system": []}
+SHAPES = {"volume": (5, 8, 6, 2), "plane": (10, 14, 2), "line": (17, 1), "system": (4,)}
+DOMAINS = {"volume": [[0.0, 2.0], [0.0, 1.0], [-1.0, 1.0]], "plane": [[0.0, 1.0], [-1.0, 1.0]], "line": [[0.0, 2.0]], "system": []}
 
 
 def source(kind):
@@ -106,14 +106,30 @@ def check_probe(tab, kind, values, times):
         " const [left, top, width, height] = view.inside(); return [place.left + left, place.top + top, width, height]; })()"
     )
     row, column = 3, 2
-    # On the plane the second axis is across, on a line time is.
-    height, across = SHAPES[kind][0], (column + 0.5) / SHAPES["plane"][1]
+    # In space the last axis is across, on a line time is. The first slice of a volume is across its first axis.
+    height = SHAPES[kind][1 if kind == "volume" else 0]
+    across = (column + 0.5) / SHAPES["plane" if kind == "line" else kind][-2]
     x = box[0] + across * box[2]
     y = box[1] + (1 - (row + 0.5) / height) * box[3]
     tab.mouse.move(x, y)
-    expected = values[0, 2, row, column, 0] if kind == "plane" else values[0, 2, row, 0]
-    shown = tab.inner_text("#probe").replace("\u2212", "-")
-    assert digits(expected) in shown, (shown, expected)
+    if kind == "volume":
+        tab.mouse.down()
+        tab.mouse.up()
+    place = {"volume": (SHAPES["volume"][0] // 2, row, column), "plane": (row, column), "line": (row,)}[kind]
+
+    def check_number(place):
+        expected, shown = values[(0, 2, *place, 0)], tab.inner_text("#probe").replace("\u2212", "-")
+        assert digits(expected) in shown, (shown, expected)
+
+    check_number(place)
+    if kind == "volume":
+        before = pictures(tab)
+        tab.evaluate(
+            "() => { const slider = document.getElementById('slice-z'); slider.value = 4;"
+            " slider.dispatchEvent(new Event('input', { bubbles: true })); }"
+        )
+        assert pictures(tab) != before, "the slider of an axis did not move the slice"
+        check_number((4, row, column))
 
 
 def check(page, kind):

@@ -5,12 +5,14 @@ use serde_json::json;
 use crate::util::Folder;
 
 /// Every system with options that make it cheap, and the shape of a snapshot that comes out.
-const SYSTEMS: [(&str, &[u64]); 5] = [
+const SYSTEMS: [(&str, &[u64]); 7] = [
     ("lorenz --frames 21", &[3]),
     ("burgers --grid 32 --frames 11", &[32, 1]),
     ("diffusion-reaction --grid 8 --frames 6", &[8, 8, 2]),
     ("shallow-water --grid 16 --frames 6", &[16, 16, 1]),
     ("kuramoto-sivashinsky --grid 64 --frames 8 --horizon 1.4 --spin-up 0", &[64, 1]),
+    ("gray-scott --grid 8 --frames 3", &[8, 8, 8, 2]),
+    ("gray-scott --dimensions 2 --grid 8 --frames 3", &[8, 8, 2]),
 ];
 
 #[test]

@@ -23,7 +23,7 @@ fn script(folder: &Folder, python: &str, browser: &Path, words: &[&str]) {
 #[test]
 fn pages_of_each_kind_work_in_a_browser() {
     let Some((folder, python, browser)) = prepared() else { return };
-    for kind in ["plane", "line", "system"] {
+    for kind in ["volume", "plane", "line", "system"] {
         let page = format!("{kind}.html");
         let line = format!("view {kind}.npz {kind}-predicted.npz --out {page} --json");
         let found = folder.cfo(&line).done().json();

@@ -266,7 +266,7 @@ fn merged() -> Result<(Graph, Vec<Node>)> {
     let mut x = linear(g, "lift", u, c, Activation::Identity)?;
     for block in 0..2 {
         let w = g.parameter(&format!("{block}.spectral"), [5, c, 2 * c], Initial::ONES)?;
-        let spectral = g.spectral(x, w, [1, 5])?;
+        let spectral = g.spectral(x, w, &[1, 5])?;
         let local = linear(g, &format!("{block}.local"), x, c, Activation::Identity)?;
         let sum = g.add(spectral, local)?;
         x = g.gelu(sum)?;
@@ -340,7 +340,7 @@ fn fourier() -> Result<(Graph, Vec<Node>)> {
     let mut x = parameter(g, "x".into(), &[batch, 1, points, c])?;
     for block in 0..2 {
         let w = parameter(g, format!("{block}.spectral"), &[6, c, 2 * c])?;
-        let spectral = g.spectral(x, w, [1, 6])?;
+        let spectral = g.spectral(x, w, &[1, 6])?;
         let [w, b] = [("w", &[c, c][..]), ("b", &[c])]
             .map(|(name, shape)| parameter(g, format!("{block}.{name}"), shape));
         let local = g.linear(x, w?, Some(b?), Activation::Identity)?;

@@ -1,4 +1,4 @@
-//! Simulators of the paper's five systems.
+//! Simulators of the paper's five systems, and of one in three dimensions.
 //!
 //! Each system is a configuration with public fields, whose defaults are the paper's, and implements [`Equation`].
 //! [`run`] simulates many trajectories in parallel and returns them in order.
@@ -10,6 +10,7 @@
 mod burgers;
 mod diffusion_reaction;
 mod error;
+mod gray_scott;
 mod kuramoto_sivashinsky;
 mod legacy_random;
 mod lorenz;
@@ -29,6 +30,7 @@ use std::sync::atomic::AtomicBool;
 pub use burgers::Burgers;
 pub use diffusion_reaction::DiffusionReaction;
 pub use error::SimulationError;
+pub use gray_scott::GrayScott;
 pub use kuramoto_sivashinsky::KuramotoSivashinsky;
 pub use lorenz::Lorenz;
 pub use named::named;

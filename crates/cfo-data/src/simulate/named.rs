@@ -5,17 +5,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 
 use super::{
-    Burgers, DiffusionReaction, Equation, KuramotoSivashinsky, Lorenz, ShallowWater, SimulationError, Variant,
+    Burgers, DiffusionReaction, Equation, GrayScott, KuramotoSivashinsky, Lorenz, ShallowWater,
+    SimulationError, Variant,
 };
 
 type Create = fn(&str, &[(String, String)]) -> Result<Box<dyn Equation>, SimulationError>;
 
-const SYSTEMS: [(&str, Create); 5] = [
+const SYSTEMS: [(&str, Create); 6] = [
     ("lorenz", filled::<Lorenz>),
     ("burgers", filled::<Burgers>),
     ("diffusion-reaction", filled::<DiffusionReaction>),
     ("shallow-water", filled::<ShallowWater>),
     ("kuramoto-sivashinsky", filled::<KuramotoSivashinsky>),
+    ("gray-scott", filled::<GrayScott>),
 ];
 
 /// Creates the system of this name from options, its configuration's fields as text; others have their defaults.

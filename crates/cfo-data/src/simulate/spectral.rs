@@ -92,19 +92,19 @@ pub(super) fn tail_share(modes: &[Complex<f64>]) -> f64 {
     if largest == 0.0 { 0.0 } else { most(&modes[modes.len() - modes.len() / 8 - 1..]) / largest }
 }
 
-/// Weights of one mode in a step; see the formulas of Kassam and Trefethen.
-struct Weights {
-    whole: f64,
-    half: f64,
-    stage: f64,
-    first: f64,
-    middle: f64,
-    last: f64,
+/// EtdWeights of one mode in a step; see the formulas of Kassam and Trefethen.
+pub(super) struct EtdWeights {
+    pub whole: f64,
+    pub half: f64,
+    pub stage: f64,
+    pub first: f64,
+    pub middle: f64,
+    pub last: f64,
 }
 
 /// A step of fixed size for `u_t = L u - (u^2/2)_x`.
 pub(super) struct Etdrk4 {
-    weights: Vec<Weights>,
+    weights: Vec<EtdWeights>,
     /// `-(i kappa/2)` divided by the number of points, imaginary part.
     advection: Vec<f64>,
     start: Modes,
@@ -117,7 +117,7 @@ impl Etdrk4 {
     pub(super) fn new(grid: &PeriodicGrid, length: f64, h: f64, linear: impl Fn(f64) -> f64) -> Self {
         let zero = grid.zero_modes();
         let kappa = |mode: usize| TAU / length * mode as f64;
-        let weights = (0..zero.len()).map(|mode| Weights::new(h, h * linear(kappa(mode)))).collect();
+        let weights = (0..zero.len()).map(|mode| EtdWeights::new(h, h * linear(kappa(mode)))).collect();
         let advection = (0..zero.len()).map(|mode| -0.5 * kappa(mode) / grid.points() as f64).collect();
         Self {
             weights,
@@ -157,8 +157,9 @@ impl Etdrk4 {
     }
 }
 
-impl Weights {
-    fn new(h: f64, z: f64) -> Self {
+impl EtdWeights {
+    /// Creates the weights of a step `h` for the linear part `z / h`.
+    pub(super) fn new(h: f64, z: f64) -> Self {
         let [_, phi1, phi2, phi3] = phi(z);
         let [_, half_phi1, ..] = phi(z / 2.0);
         Self {
@@ -202,7 +203,7 @@ mod tests {
                 let on = |j: usize| z + Complex::from_polar(1.0, PI * (j as f64 + 0.5) / 64.0);
                 (0..64).map(|j| f(on(j)).re).sum::<f64>() / 64.0
             };
-            let w = Weights::new(1.0, z);
+            let w = EtdWeights::new(1.0, z);
             let expected = [
                 mean(&|r| ((r / 2.0).exp() - 1.0) / r),
                 mean(&|r| (-4.0 - r + r.exp() * (4.0 - 3.0 * r + r * r)) / (r * r * r)),

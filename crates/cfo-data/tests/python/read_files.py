@@ -20,9 +20,11 @@ def field(height, width, channels):
 
 
 def check_table(arrays, kind, ragged):
-    height, width, channels = {"ode": (1, 1, 3), "line": (1, 6, 1), "plane": (4, 6, 2)}[kind]
-    drop = {"ode": (2, 3), "line": (2,), "plane": ()}[kind]
+    height, width, channels = {"ode": (1, 1, 3), "line": (1, 6, 1), "plane": (4, 6, 2), "volume": (8, 6, 2)}[kind]
+    drop = {"ode": (2, 3), "line": (2,), "plane": (), "volume": ()}[kind]
     expected = np.squeeze(field(height, width, channels), axis=drop)
+    if kind == "volume":
+        expected = expected.reshape(M, N, 2, 4, 6, 2)
     values = np.asarray(arrays["values"])
     assert values.dtype == np.dtype("<f4") and values.shape == expected.shape, (values.dtype, values.shape)
     times = np.asarray(arrays["times"])
@@ -44,7 +46,7 @@ def check_table(arrays, kind, ragged):
 
 for path in sorted(directory.glob("cfo-*.h5")):
     _, kind, ragged, _, _ = path.stem.split("-")
-    axes = dict(ode=0, line=1, plane=2)[kind]
+    axes = dict(ode=0, line=1, plane=2, volume=3)[kind]
     with h5py.File(path, "r") as file:
         assert file.attrs["format"] == "cfo-trajectories" and file.attrs["version"] == 1
         assert file.attrs["system"] == "täst"
@@ -72,6 +74,12 @@ for path in sorted(directory.glob("pdebench-plane-*.h5")):
             assert np.array_equal(np.array(seed["grid"]["t"], dtype="f"), shared)
             assert np.allclose(seed["grid"]["x"], -1 + 3 * (np.arange(6) + 0.5) / 6)
             assert np.allclose(seed["grid"]["y"], -1 + 3 * (np.arange(4) + 0.5) / 4)
+for path in sorted(directory.glob("pdebench-volume-*.h5")):
+    with h5py.File(path, "r") as file:
+        for index, seed in enumerate(file.values()):
+            assert np.array_equal(seed["data"][()], field(8, 6, 2)[index].reshape(N, 2, 4, 6, 2))
+            for axis, points in [("z", 2), ("y", 4), ("x", 6)]:
+                assert np.allclose(seed["grid"][axis], -1 + 3 * (np.arange(points) + 0.5) / points)
 for path in sorted(directory.glob("pdebench-line-*.h5")):
     with h5py.File(path, "r") as file:
         assert np.array_equal(np.array(file["tensor"], dtype=np.float32), field(1, 6, 1)[:, :, 0, :, 0])

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 directory = Path(sys.argv[1])
-M, N, H, W = 3, 5, 4, 6
+M, N, D, H, W = 3, 5, 2, 4, 6
 
 
 def field(*extent):
@@ -25,12 +25,15 @@ def times(rows=None):
     return shared if rows is None else shared[None] + np.arange(rows)[:, None]
 
 
-shapes = {"ode": (1, 1, 3), "line": (1, W, 1), "plane": (H, W, 2)}
+# The rows of a volume are numbered through.
+shapes = {"ode": (1, 1, 3), "line": (1, W, 1), "plane": (H, W, 2), "volume": (D * H, W, 2)}
 
 
 def values(kind):
     height, width, channels = shapes[kind]
     whole = field(M, N, height, width, channels)
+    if kind == "volume":
+        return whole.reshape(M, N, D, H, W, channels)
     drop = {"ode": (2, 3), "line": (2,), "plane": ()}[kind]
     return np.squeeze(whole, axis=drop)
 
@@ -191,6 +194,36 @@ with h5py.File(directory / "the_well.hdf5", "w") as file:
     add(zero, "mask", whole[:, 0, :, :, 0], time=False)
     add(one, "velocity", whole[..., 2:4])
     add(two, "stress", whole[..., 4:8].reshape(M, N, H, W, 2, 2), symmetric=False, antisymmetric=False)
+
+centres_z = (np.arange(D) + 0.5) / D * 2
+with h5py.File(directory / "pdebench_groups_volume.h5", "w") as file:
+    for index in range(M):
+        file[f"{index:04d}/data"] = values("volume")[index].astype("f4")
+        for axis, centres in [("z", centres_z), ("y", centres_y), ("x", centres_x), ("t", times())]:
+            file[f"{index:04d}/grid/{axis}"] = centres.astype("f4")
+with h5py.File(directory / "pdebench_cfd_volume.hdf5", "w") as file:
+    whole = field(M, N, D * H, W, 5).reshape(M, N, D, H, W, 5).astype("f4")
+    for channel, name in enumerate(["density", "pressure", "Vx", "Vy", "Vz"]):
+        file[name] = whole[..., channel]
+    for axis, centres in [("x", centres_z), ("y", centres_y), ("z", centres_x)]:
+        file[f"{axis}-coordinate"] = centres.astype("f4")
+    file["t-coordinate"] = more_times
+with h5py.File(directory / "the_well_volume.hdf5", "w") as file:
+    file.attrs.update(dict(dataset_name="test", grid_type="cartesian", n_spatial_dims=3, n_trajectories=M))
+    file.attrs["simulation_parameters"] = []
+    whole = field(M, N, D * H, W, 4).reshape(M, N, D, H, W, 4).astype("f4")
+    dimensions = file.create_group("dimensions")
+    dimensions.attrs["spatial_dims"] = ["x", "y", "z"]
+    dimensions["time"] = times().astype("f4")
+    for axis, centres in [("x", centres_z), ("y", centres_y), ("z", centres_x)]:
+        dimensions[axis] = centres.astype("f4")
+    boundary = file.create_group("boundary_conditions/x_periodic")
+    boundary.attrs.update(dict(bc_type="PERIODIC", associated_dims=["x"], associated_fields=[]))
+    for order, names in enumerate([["A"], ["velocity"], []]):
+        file.create_group(f"t{order}_fields").attrs["field_names"] = names
+    for name, data in [("t0_fields/A", whole[..., 0]), ("t1_fields/velocity", whole[..., 1:])]:
+        file[name] = data
+        file[name].attrs.update(dict(sample_varying=True, time_varying=True, dim_varying=[True] * 3))
 
 with h5py.File(directory / "lpsda.h5", "w") as file:
     for name, rows in [("train", slice(0, 2)), ("valid", slice(2, 3))]:

@@ -315,7 +315,7 @@ fn products_of_our_own() {
     agree("Fourier blocks", &shapes, &values, &|g, x| {
         let mut y = x[0];
         for block in 0..2 {
-            let spectral = g.spectral(y, x[1 + 3 * block], [1, 5])?;
+            let spectral = g.spectral(y, x[1 + 3 * block], &[1, 5])?;
             let local = g.linear(y, x[2 + 3 * block], Some(x[3 + 3 * block]), Identity)?;
             let sum = g.add(spectral, local)?;
             y = g.gelu(sum)?;

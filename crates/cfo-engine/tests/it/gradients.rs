@@ -174,17 +174,21 @@ pub fn attentions() {
 
 #[test]
 pub fn spectral_products() {
-    let cases: [([usize; 4], [usize; 2], usize); 6] = [
-        ([3, 1, 10, 2], [1, 3], 4),
-        ([2, 1, 7, 3], [1, 4], 1),
-        ([1, 1, 1, 1], [1, 1], 2),
-        ([2, 6, 5, 2], [2, 3], 3),
-        ([1, 4, 8, 1], [2, 5], 2),
-        ([2, 5, 4, 3], [1, 1], 1),
+    let cases: [(&[usize], &[usize], usize); 9] = [
+        (&[3, 1, 10, 2], &[1, 3], 4),
+        (&[2, 1, 7, 3], &[1, 4], 1),
+        (&[1, 1, 1, 1], &[1, 1], 2),
+        (&[2, 6, 5, 2], &[2, 3], 3),
+        (&[1, 4, 8, 1], &[2, 5], 2),
+        (&[2, 5, 4, 3], &[1, 1], 1),
+        (&[2, 7, 2], &[3], 1),
+        (&[2, 4, 5, 3, 2], &[2, 1, 2], 2),
+        (&[1, 3, 1, 4, 1], &[1, 1, 3], 2),
     ];
     for (field, modes, outputs) in cases {
-        let weight = [spectral_modes(field[1], modes), field[3], 2 * outputs];
-        gradients("spectral", &[&field, &weight], &|g, x| g.spectral(x[0], x[1], modes));
+        let (sides, channels) = (&field[1..field.len() - 1], field[field.len() - 1]);
+        let weight = [spectral_modes(sides, modes), channels, 2 * outputs];
+        gradients("spectral", &[field, &weight], &|g, x| g.spectral(x[0], x[1], modes));
     }
 }
 

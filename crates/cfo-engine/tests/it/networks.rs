@@ -88,11 +88,11 @@ fn transformer(g: &mut Graph, x: Node, code: Node, width: usize, depth: usize) -
 
 /// Fourier blocks with a pointwise bypass.
 fn fourier(g: &mut Graph, x: Node, width: usize, blocks: usize, modes: usize) -> Result<Node> {
-    let count = spectral_modes(1, [1, modes]);
+    let count = spectral_modes(&g.shape(x).axes()[1..3], &[1, modes]);
     let mut x = dense(g, "lift", x, width, Activation::Identity)?;
     for i in 0..blocks {
         let w = g.parameter(&format!("{i}.modes"), [count, width, 2 * width], Initial::fan_in(width))?;
-        let spectral = g.spectral(x, w, [1, modes])?;
+        let spectral = g.spectral(x, w, &[1, modes])?;
         let local = dense(g, &format!("{i}.local"), x, width, Activation::Identity)?;
         let sum = g.add(spectral, local)?;
         x = g.gelu(sum)?;

@@ -178,8 +178,11 @@ fn norms(cases: &mut Cases) {
 
 fn fields(cases: &mut Cases) {
     cases.check("attention", &[&[2, 5, 24]], &|g, x| g.attention(x[0], 2));
-    cases.check("spectral_line", &[&[2, 1, 10, 3], &[4, 3, 4]], &|g, x| g.spectral(x[0], x[1], [1, 4]));
-    cases.check("spectral_plane", &[&[1, 7, 6, 2], &[16, 2, 6]], &|g, x| g.spectral(x[0], x[1], [2, 4]));
+    cases.check("spectral_line", &[&[2, 1, 10, 3], &[4, 3, 4]], &|g, x| g.spectral(x[0], x[1], &[1, 4]));
+    cases.check("spectral_plane", &[&[1, 7, 6, 2], &[16, 2, 6]], &|g, x| g.spectral(x[0], x[1], &[2, 4]));
+    cases.check("spectral_volume", &[&[1, 4, 5, 6, 2], &[24, 2, 4]], &|g, x| {
+        g.spectral(x[0], x[1], &[2, 1, 3])
+    });
     for (name, family) in [("haar", WaveletFamily::Haar), ("daubechies4", WaveletFamily::Daubechies4)] {
         let wavelet = Wavelet { family, levels: 2, periodic: [true; 2] };
         cases.check(&format!("wavelet_{name}"), &[&[1, 4, 8, 2]], &|g, x| g.wavelet(x[0], wavelet));

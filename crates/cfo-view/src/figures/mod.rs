@@ -1,6 +1,7 @@
 //! The figures of an evaluation: the error over time, the worst trajectory beside the truth, the training curves.
 //!
-//! One file per kind of data: `system` without space axes, `line` with one, `plane` with two.
+//! One file per kind of data: `system` without space axes, `line` with one, `plane` with two. Of volumes, the middle plane
+//! is shown.
 
 mod line;
 mod loss;
@@ -84,7 +85,14 @@ pub fn worst(description: &Description, report: &Report, folder: &Path) -> Resul
     match description.shape.axes() {
         0 => comparison.write_system(folder),
         1 => comparison.write_line(folder),
-        _ => comparison.write_plane(folder),
+        2 => comparison.write_plane(folder),
+        _ => {
+            let [(plane, truth), (_, prediction)] =
+                [comparison.truth, comparison.prediction].map(|values| description.middle_plane(values));
+            let title = format!("{}, middle plane", comparison.title);
+            Comparison { description: &plane, truth: &truth, prediction: &prediction, title, ..comparison }
+                .write_plane(folder)
+        }
     }
 }
 

@@ -27,6 +27,13 @@ impl MethodPanels<'_> {
         for (_, values) in &mut self.methods {
             values.resize(self.truth.len(), f32::NAN);
         }
+        if self.description.shape.axes() > 2 {
+            let (description, truth) = self.description.middle_plane(self.truth);
+            for (_, values) in &mut self.methods {
+                *values = self.description.middle_plane(values).1;
+            }
+            return MethodPanels { description: &description, truth: &truth, ..self }.panels();
+        }
         match self.description.shape.axes() {
             2 => (0..self.description.shape.channels).map(|channel| self.plane(channel)).collect(),
             _ => vec![self.line((170, 160))],

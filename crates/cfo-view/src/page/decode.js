@@ -90,9 +90,29 @@ class Track {
   }
 }
 
+// Number of points that are shown.
+function pointsOf(field) {
+  return field.sides.reduce((product, side) => product * side, 1);
+}
+
+// The index along each axis of a point of a grid, and the point at such indices.
+function indicesOf(point, sides) {
+  let rest = point;
+  return sides.map((_, axis) => sides.length - 1 - axis).map((axis) => {
+    const index = rest % sides[axis];
+    rest = Math.floor(rest / sides[axis]);
+    return index;
+  }).reverse();
+}
+
+function pointAt(indices, sides) {
+  return sides.reduce((point, side, axis) => point * side + indices[axis], 0);
+}
+
 // Decodes all tracks: tracks[file][trajectory], null where a file has none.
 async function decodeField(field, progress) {
-  const points = field.height * field.width;
+  const points = pointsOf(field);
+  const width = field.sides[field.sides.length - 1] ?? 1;
   const tracks = [];
   for (const file of field.files) {
     const row = [];
@@ -103,7 +123,7 @@ async function decodeField(field, progress) {
         continue;
       }
       const times = field.times[track.times];
-      const blocks = track.blocks.map((block) => decodeBlock(block, times.length, field.height, field.width));
+      const blocks = track.blocks.map((block) => decodeBlock(block, times.length, points / width, width));
       const channels = await Promise.all(blocks);
       track.blocks.forEach((block) => delete block.data);
       row.push(new Track(times, channels, points, track.difference ? tracks[0][index] : null, track.errors));

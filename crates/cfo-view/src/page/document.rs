@@ -25,13 +25,10 @@ pub struct PageDocument {
 #[derive(Debug, Serialize)]
 pub struct PageField {
     pub system: String,
-    /// Space axes: 0, 1 or 2.
-    pub axes: usize,
-    /// Points shown along both axes.
-    pub height: usize,
-    pub width: usize,
-    /// Points of the source along both axes; every `stride`-th of them is shown.
-    pub source: [usize; 2],
+    /// Points shown along each space axis.
+    pub sides: Vec<usize>,
+    /// Points of the source along each axis; every `stride`-th of them is shown.
+    pub source: Vec<usize>,
     pub stride: usize,
     pub domain: Vec<[f64; 2]>,
     pub periodic: Vec<bool>,

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use cfo::data::Description;
 use cfo::data::store::TrajectoryFile;
+use cfo::numerics::Grid;
 use rayon::prelude::*;
 
 use super::document::{PageChannel, PageField, PageFile, PageTrack, PageTrajectory};
@@ -34,7 +35,7 @@ struct Extract {
 struct Share {
     times: Vec<f64>,
     difference: bool,
-    /// `[frames, height, width]` numbers of each channel.
+    /// `[frames, points]` numbers of each channel.
     channels: Vec<Vec<f32>>,
     errors: Option<Vec<Option<f64>>>,
 }
@@ -45,7 +46,7 @@ pub fn gather(files: &[PageSource], wanted: &[usize]) -> Result<(PageField, Vec<
     let mut extract = Extract::first(files, wanted, &pairing)?;
     loop {
         let shares = read(files, &pairing, &extract)?;
-        let shape = extract.shape(files[0].file.description());
+        let grid = extract.grid(files[0].file.description());
         let numbers = extract.numbers(files[0].file.description(), files.len());
         // Bits and size of the last attempt.
         let mut last = (EXACT, 0);
@@ -56,7 +57,7 @@ pub fn gather(files: &[PageSource], wanted: &[usize]) -> Result<(PageField, Vec<
                 continue;
             }
             let scales: Vec<Vec<Quantization>> = shares.iter().map(|file| scales(file, bits)).collect();
-            let blocks = encode(&shares, &scales, shape);
+            let blocks = encode(&shares, &scales, [grid.rows(), grid.width()]);
             let size: usize = blocks.iter().flatten().flatten().flatten().map(|block| block.data.len()).sum();
             last = (bits, size);
             if size <= BUDGET {
@@ -72,7 +73,8 @@ impl Extract {
     fn first(files: &[PageSource], wanted: &[usize], pairing: &Pairing) -> Result<Self> {
         let file = &files[0].file;
         let shape = file.description().shape;
-        let stride = shape.grid.rows().max(shape.grid.width()).div_ceil(MOST_POINTS);
+        let longest_side = shape.grid.sides().iter().copied().max().unwrap_or(1);
+        let stride = longest_side.div_ceil(MOST_POINTS);
         // Trajectories with predictions come first: they are the most interesting.
         let all = match wanted.is_empty() {
             true => pairing.order(file.len()),
@@ -84,8 +86,7 @@ impl Extract {
         }
         let frames = longest.min(MOST_FRAMES);
         let mut extract = Self { indices: all, frames, stride };
-        let [height, width] = extract.shape(file.description());
-        let one = frames * height * width * shape.channels * files.len();
+        let one = frames * extract.grid(file.description()).points() * shape.channels * files.len();
         let most = (NUMBERS / one.max(1)).clamp(1, MOST_TRAJECTORIES);
         extract.indices.truncate(most);
         while extract.numbers(file.description(), files.len()) > NUMBERS {
@@ -94,15 +95,15 @@ impl Extract {
         Ok(extract)
     }
 
-    /// Points that are shown along both axes.
-    fn shape(&self, description: &Description) -> [usize; 2] {
-        [description.shape.grid.rows(), description.shape.grid.width()]
-            .map(|points| points.div_ceil(self.stride))
+    /// Points that are shown.
+    fn grid(&self, description: &Description) -> Grid {
+        let sides = description.shape.grid.sides().iter().map(|points| points.div_ceil(self.stride));
+        Grid::new(&sides.collect::<Vec<_>>()).expect("as many axes as the data")
     }
 
     fn numbers(&self, description: &Description, files: usize) -> usize {
-        let [height, width] = self.shape(description);
-        self.indices.len() * self.frames * height * width * description.shape.channels * files
+        let points = self.grid(description).points();
+        self.indices.len() * self.frames * points * description.shape.channels * files
     }
 
     /// Reduces the extract: fewer trajectories first, then fewer snapshots, then fewer points.
@@ -123,9 +124,10 @@ impl Extract {
     /// Adds the points of a snapshot that are shown to the channels.
     fn pick(&self, snapshot: &[f32], description: &Description, channels: &mut [Vec<f32>]) {
         let shape = description.shape;
-        let [_, height, width, _] = shape.tensor(1);
-        for row in (0..height).step_by(self.stride) {
-            for column in (0..width).step_by(self.stride) {
+        let [depth, height, width] = shape.grid.padded();
+        let shown = |side: usize| (0..side).step_by(self.stride);
+        for row in shown(depth).flat_map(|plane| shown(height).map(move |row| plane * height + row)) {
+            for column in shown(width) {
                 let point = (row * width + column) * shape.channels;
                 let values = &snapshot[point..point + shape.channels];
                 channels.iter_mut().zip(values).for_each(|(channel, &value)| channel.push(value));
@@ -235,7 +237,6 @@ fn field(
 ) -> Result<PageField> {
     let file = &files[0].file;
     let description = file.description();
-    let [height, width] = extract.shape(description);
     let mut times: Vec<Vec<f64>> = Vec::new();
     let mut known = |list: Vec<f64>| match times.iter().position(|other| *other == list) {
         Some(place) => place,
@@ -263,10 +264,8 @@ fn field(
     }
     Ok(PageField {
         system: description.system.clone(),
-        axes: description.shape.axes(),
-        height,
-        width,
-        source: [description.shape.grid.rows(), description.shape.grid.width()],
+        sides: extract.grid(description).sides().to_vec(),
+        source: description.shape.grid.sides().to_vec(),
         stride: extract.stride,
         domain: description.domain.clone(),
         periodic: description.periodic.clone(),

@@ -29,7 +29,7 @@ function absolute(field, state) {
 // The predicted states by time; more are added as the slider asks for them.
 class LiveTrack extends Track {
   constructor(field, truth) {
-    super([], [], field.height * field.width, null, []);
+    super([], [], pointsOf(field), null, []);
     this.field = field;
     this.truth = truth;
     this.states = [];
@@ -49,9 +49,9 @@ class LiveTrack extends Track {
   }
 
   value(frame, point, channel) {
-    const { width, stride, source, channels } = this.field;
-    const [row, column] = [Math.floor(point / width), point % width];
-    return this.states[frame][(row * stride * source[1] + column * stride) * channels.length + channel];
+    const { sides, stride, source, channels } = this.field;
+    const from = pointAt(indicesOf(point, sides).map((index) => index * stride), source);
+    return this.states[frame][from * channels.length + channel];
   }
 
   // Relative error over the points of the page, if the truth has this time.
@@ -74,9 +74,9 @@ class LiveTrack extends Track {
 function bareField(run) {
   const shape = run.shape;
   const axes = shape.length - 1;
-  const [height, width] = [axes === 2 ? shape[0] : 1, axes ? shape[axes - 1] : 1];
+  const sides = shape.slice(0, axes);
   return {
-    system: run.system, axes, height, width, source: [height, width], stride: 1, domain: run.domain.length ? run.domain : Array(axes).fill([0, 1]), periodic: [],
+    system: run.system, sides, source: sides, stride: 1, domain: run.domain.length ? run.domain : Array(axes).fill([0, 1]), periodic: [],
     channels: run.channels.map((name) => ({ name, unit: "", offset: 0 })), parameters: [], trajectories: [{ index: 0, split: null, parameters: [] }], times: [], files: [{ label: "predicted" }],
   };
 }
@@ -130,7 +130,7 @@ class Live {
         this.restart();
       });
     };
-    if (field.axes === 0) {
+    if (field.sides.length === 0) {
       const state = this.initial();
       field.channels.forEach(({ name }, channel) => number(`${name}₀`, Number(state[channel].toPrecision(6)), (value) => {
         this.edit.components ||= Array.from(this.initial());
@@ -139,7 +139,7 @@ class Live {
     } else {
       number("state ×", this.edit.factor, (value) => (this.edit.factor = value));
       number("+", this.edit.offset, (value) => (this.edit.offset = value));
-      if (field.axes === 1) number("shift by points", this.edit.shift, (value) => (this.edit.shift = Math.round(value)));
+      if (field.sides.length === 1) number("shift by points", this.edit.shift, (value) => (this.edit.shift = Math.round(value)));
     }
     const reset = element("button", { type: "button" }, this.editor, "reset");
     reset.addEventListener("click", () => this.reset());
@@ -162,15 +162,16 @@ class Live {
     const { field } = page;
     if (this.edit.components) return this.edit.components;
     const truth = this.truth();
-    const [rows, columns] = field.source;
+    const { sides, source, stride } = field;
+    const last = source.length - 1;
+    const count = source.reduce((product, side) => product * side, 1);
     const state = [];
-    for (let row = 0; row < rows; row++) {
-      for (let column = 0; column < columns; column++) {
-        const from = (((column - this.edit.shift) % columns) + columns) % columns;
-        const point = Math.min(field.height - 1, Math.floor(row / field.stride)) * field.width + Math.min(field.width - 1, Math.floor(from / field.stride));
-        for (let channel = 0; channel < field.channels.length; channel++) {
-          state.push((truth ? truth.value(0, point, channel) : channel === 0 ? 1 : 0) * this.edit.factor + this.edit.offset);
-        }
+    for (let place = 0; place < count; place++) {
+      const from = indicesOf(place, source);
+      if (last >= 0) from[last] = (((from[last] - this.edit.shift) % source[last]) + source[last]) % source[last];
+      const point = pointAt(from.map((index, axis) => Math.min(sides[axis] - 1, Math.floor(index / stride))), sides);
+      for (let channel = 0; channel < field.channels.length; channel++) {
+        state.push((truth ? truth.value(0, point, channel) : channel === 0 ? 1 : 0) * this.edit.factor + this.edit.offset);
       }
     }
     return state;

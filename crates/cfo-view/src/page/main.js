@@ -38,24 +38,25 @@ class Page {
     return [Math.min(...shares.map(({ track }) => track.times[0])), Math.max(...shares.map(({ track }) => track.times[track.times.length - 1]))];
   }
 
-  // Centres of the shown cells along an axis: 0 rows, 1 columns.
+  // Centres of the shown cells along an axis.
   coordinates(axis) {
     const { field } = this;
-    const [low, high] = field.domain[field.axes === 1 ? 0 : axis];
+    const [low, high] = field.domain[axis];
     const points = field.source[axis];
-    return Array.from({ length: axis ? field.width : field.height }, (_, index) => low + ((index * field.stride + 0.5) / points) * (high - low));
+    return Array.from({ length: field.sides[axis] }, (_, index) => low + ((index * field.stride + 0.5) / points) * (high - low));
   }
 
   indexAt(axis, coordinate) {
     return nearest(this.coordinates(axis), coordinate);
   }
 
-  // The position of the probe, in the units of the domain: y before x.
+  // The position of the probe along each axis: its index, and in the units of the domain.
+  indices() {
+    return indicesOf(this.probe, this.field.sides);
+  }
+
   place() {
-    const { field } = this;
-    if (field.axes === 0) return [];
-    const [row, column] = [Math.floor(this.probe / field.width), this.probe % field.width];
-    return field.axes === 1 ? [this.coordinates(1)[column]] : [this.coordinates(0)[row], this.coordinates(1)[column]];
+    return this.indices().map((index, axis) => this.coordinates(axis)[index]);
   }
 
   // Smallest and largest number of the truth: the scale that all panels share.
@@ -134,25 +135,22 @@ class Page {
     element("small", {}, clock, track.covers(this.time) ? `snapshot ${frame + 1} of ${track.times.length}` : beyond);
   }
 
-  setProbe([row, column]) {
-    const { field } = this;
-    const clamp = (value, count) => Math.min(count - 1, Math.max(0, value));
-    this.probe = clamp(row, field.height) * field.width + clamp(column, field.width);
+  setProbe(indices) {
+    const { sides } = this.field;
+    this.probe = pointAt(indices.map((index, axis) => Math.min(sides[axis] - 1, Math.max(0, index))), sides);
     this.view?.probeMoved?.();
   }
 
-  // The number shown for a trajectory of the first file at the snapshot nearest to a time. A place is a point or [row, column]
-  // of the source's grid, a channel a number or a name; `file` counts the files of the page.
+  // The number shown for a trajectory of the first file at the snapshot nearest to a time. A place is a point of the source's
+  // grid or its index along each axis, a channel a number or a name; `file` counts the files of the page.
   value(trajectory, time, place = 0, channel = 0, file = 0) {
     const { field } = this;
     const position = field.trajectories.findIndex(({ index }) => index === trajectory);
     const track = this.tracks[file]?.[position];
     if (!track) return undefined;
-    const [rows, columns] = field.source;
-    const given = Array.isArray(place) ? place : [Math.floor((place || 0) / columns), (place || 0) % columns];
-    const [row, column] = given.length === 1 ? [0, given[0]] : given.length === 0 ? [0, 0] : given;
-    const clamp = (index, count) => Math.min(count - 1, Math.max(0, Math.round(index / field.stride)));
-    const point = clamp(Math.min(row, rows - 1), field.height) * field.width + clamp(column, field.width);
+    const given = Array.isArray(place) ? place : indicesOf(place || 0, field.source);
+    const shown = field.sides.map((side, axis) => Math.min(side - 1, Math.max(0, Math.round(given[axis] / field.stride))));
+    const point = pointAt(shown, field.sides);
     const number = typeof channel === "string" ? field.channels.findIndex(({ name }) => name === channel) : channel;
     return track.value(track.frameAt(time), point, number);
   }
@@ -212,7 +210,7 @@ function pickers(page) {
     before.addEventListener("click", () => page.pick(page.position - 1));
     after.addEventListener("click", () => page.pick(page.position + 1));
   }
-  if (field.axes > 0 && field.channels.length > 1) {
+  if (field.sides.length > 0 && field.channels.length > 1) {
     const box = element("div", { class: "control" }, place, "channel");
     const segments = element("div", { class: "segments", role: "group" }, box);
     const buttons = field.channels.map(({ name }, channel) => {
@@ -226,7 +224,7 @@ function pickers(page) {
       page.load();
     };
   }
-  if (field.axes > 0) {
+  if (field.sides.length > 0) {
     const map = element("select", { id: "map" }, control("colours"));
     ["viridis", "magma", "grey", "diverging"].forEach((name) => element("option", { value: name }, map, name));
     map.addEventListener("change", () => {
@@ -316,7 +314,7 @@ function showNotes(notes) {
 }
 
 function subtitle(field) {
-  const grid = field.axes === 0 ? `${field.channels.length} components` : `${field.source.slice(2 - field.axes).join(" × ")} points, ${field.channels.map(({ name }) => name).join(", ")}`;
+  const grid = field.sides.length === 0 ? `${field.channels.length} components` : `${field.source.join(" × ")} points, ${field.channels.map(({ name }) => name).join(", ")}`;
   const files = field.files.map(({ label }, number) => (field.files.length > 1 ? `${number === 0 ? "true" : "predicted"}: ${label}` : label));
   return [field.system, grid, ...files].filter(Boolean).join(" · ");
 }
@@ -357,11 +355,11 @@ function drawField(page) {
   const { field } = page;
   document.getElementById("subtitle").textContent = subtitle(field);
   page.time = page.tracks[0][0].times[0];
-  page.probe = Math.floor(field.height / 2) * field.width + Math.floor(field.width / 2);
+  page.probe = pointAt(field.sides.map((side) => Math.floor(side / 2)), field.sides);
   pickers(page);
   transport(page);
   const place = document.getElementById("views");
-  page.view = new [SystemView, LineView, PlaneView][field.axes](page, place);
+  page.view = new [SystemView, LineView, SliceView, SliceView][field.sides.length](page, place);
   page.load();
 }
 

@@ -28,6 +28,9 @@ function legend(place, entries) {
   }
 }
 
+// Names of the space axes; fields with fewer have the last ones.
+const AXIS_NAMES = ["z", "y", "x"];
+
 const PREDICTION_COLORS = ["predicted", "third"];
 
 // Curves of the truth and its predictions over time, with a cursor that moves the time.
@@ -108,12 +111,12 @@ class Probe {
     const { field } = page;
     const parts = [];
     const places = page.place();
-    ["y", "x"].slice(2 - field.axes).reverse().forEach((name, index) => parts.push(["", `${name} `, shown(places[places.length - 1 - index], 4)]));
+    AXIS_NAMES.slice(3 - field.sides.length).reverse().forEach((name, index) => parts.push(["", `${name} `, shown(places[places.length - 1 - index], 4)]));
     const truth = page.truth();
     const covered = truth.covers(page.time);
     const time = covered ? truth.times[truth.frameAt(page.time)] : page.time;
     parts.push(["", "t ", shown(time, 5)]);
-    const channels = field.axes === 0 ? field.channels.map((_, channel) => channel) : [page.channel];
+    const channels = field.sides.length === 0 ? field.channels.map((_, channel) => channel) : [page.channel];
     for (const channel of channels) {
       const { name, unit } = field.channels[channel];
       const after = unit ? ` ${unit}` : "";
@@ -125,7 +128,7 @@ class Probe {
         parts.push([color, `${name} ${page.shares().length > 1 ? label : ""} `, value]);
       });
       page.shares().slice(1).forEach(({ track }) => {
-        if (field.axes > 0) parts.push(["", "error ", shown(track.difference(truth, track.frameAt(page.time), page.probe, channel), 4)]);
+        if (field.sides.length > 0) parts.push(["", "error ", shown(track.difference(truth, track.frameAt(page.time), page.probe, channel), 4)]);
       });
     }
     this.box.replaceChildren();

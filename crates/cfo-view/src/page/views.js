@@ -98,7 +98,7 @@ class LineView {
     const row = element("div", { class: "row" }, parent);
     row.style.setProperty("--least", "380px");
     this.profileCard = card(row, "Profile");
-    this.profile = new LineChart(this.profileCard.box, { height: 170, onPick: (x) => page.setProbe([0, page.indexAt(1, x)]) });
+    this.profile = new LineChart(this.profileCard.box, { height: 170, onPick: (x) => page.setProbe([page.indexAt(0, x)]) });
     this.history = new Histories(page, row, "History");
     this.errors = new Errors(page, row);
     this.panels = [];
@@ -114,7 +114,7 @@ class LineView {
         rangeY: () => page.field.domain[0],
         onPoint: (x, y, kept) => {
           const [first, last] = page.span();
-          page.setProbe([0, Math.floor(y * page.field.width)]);
+          page.setProbe([Math.floor(y * page.field.sides[0])]);
           if (kept) page.seek(first + x * (last - first));
         },
       });
@@ -145,17 +145,17 @@ class LineView {
       const outside = time < times[0] - 0.51 * (span / Math.max(1, times.length - 1)) || time > times[times.length - 1] + 0.51 * (span / Math.max(1, times.length - 1));
       return outside ? -1 : nearest(times, time);
     });
-    picture.set({ columns, rows: this.page.field.width, table, low, high, at: (column, row) => (frames[column] < 0 ? NaN : at(frames[column], row)) });
+    picture.set({ columns, rows: this.page.field.sides[0], table, low, high, at: (column, row) => (frames[column] < 0 ? NaN : at(frames[column], row)) });
   }
 
   seek() {
     const { page } = this;
     const { field } = page;
-    const x = page.coordinates(1);
+    const x = page.coordinates(0);
     const shares = page.shares();
     const profiles = shares.map(({ track, color, dashed, label }) => {
       const frame = track.frameAt(page.time);
-      return { x, y: Array.from({ length: field.width }, (_, point) => track.value(frame, point, page.channel)), color, dashed, label };
+      return { x, y: Array.from({ length: field.sides[0] }, (_, point) => track.value(frame, point, page.channel)), color, dashed, label };
     });
     const [low, high] = page.scale();
     const room = 0.06 * (high - low || 1);
@@ -172,7 +172,7 @@ class LineView {
     const { page } = this;
     const [first, last] = page.span();
     const x = last > first ? (page.time - first) / (last - first) : 0.5;
-    const y = (page.probe + 0.5) / page.field.width;
+    const y = (page.probe + 0.5) / page.field.sides[0];
     this.panels.forEach(({ picture }) => picture.setMark({ x, y, lines: true }));
   }
 
@@ -181,15 +181,20 @@ class LineView {
     this.history.load(page.probe, page.channel, `At x ${shown(page.place()[0], 3)}`);
     this.mark();
     this.probe.show();
-    const x = page.coordinates(1)[page.probe];
+    const x = page.coordinates(0)[page.probe];
     this.profile.setCursor(x, this.profile.series.map(({ y, color }) => ({ at: x, value: y[page.probe], color })));
   }
 }
 
-// A field in the plane: pictures side by side, the history of a point, and the distribution of the numbers.
-class PlaneView {
+// A field with two or three axes: slices through the probe side by side, the history of a point, and the distribution of the numbers.
+class SliceView {
   constructor(page, parent) {
     this.page = page;
+    const axes = page.field.sides.length;
+    // The axes to the right and up of each slice.
+    this.slices = axes === 2 ? [[1, 0]] : [[2, 1], [2, 0], [1, 0]];
+    this.names = AXIS_NAMES.slice(3 - axes);
+    if (axes > 2) this.makeSliders(parent);
     this.pictures = element("div", { class: "row" }, parent);
     this.probe = new Probe(page, parent);
     const row = element("div", { class: "row" }, parent);
@@ -201,16 +206,43 @@ class PlaneView {
     this.panels = [];
   }
 
+  // A slider for the position of the slices along each axis, x first.
+  makeSliders(parent) {
+    const { page } = this;
+    const box = element("div", { class: "live" }, parent);
+    this.sliders = [];
+    this.names.map((_, axis) => this.names.length - 1 - axis).forEach((axis) => {
+      const label = element("label", { class: "control" }, box, this.names[axis]);
+      const last = page.field.sides[axis] - 1;
+      const slider = element("input", { type: "range", min: "0", max: String(last), step: "1", id: `slice-${this.names[axis]}` }, label);
+      slider.addEventListener("input", () => {
+        const indices = page.indices();
+        indices[axis] = Number(slider.value);
+        page.setProbe(indices);
+      });
+      this.sliders[axis] = slider;
+    });
+  }
+
+  // The picture of a slice; `number` counts all slices of all panels.
   panel(title, number) {
     const { page } = this;
+    const [right, up] = this.slices[number % this.slices.length];
     if (!this.panels[number]) {
       const made = card(this.pictures, title);
-      const [height, width] = page.field.domain.map(([low, high]) => Math.abs(high - low));
+      const [height, width] = [up, right].map((axis) => Math.abs(page.field.domain[axis][1] - page.field.domain[axis][0]));
       const picture = new Picture(made.box, {
         aspect: Math.min(2.2, Math.max(0.3, height / width || 1)),
-        rangeX: () => page.field.domain[1],
-        rangeY: () => page.field.domain[0],
-        onPoint: (x, y) => page.setProbe([Math.floor(y * page.field.height), Math.floor(x * page.field.width)]),
+        rangeX: () => page.field.domain[right],
+        rangeY: () => page.field.domain[up],
+        onPoint: (x, y, kept) => {
+          // Slices follow a pressed pointer; pictures of planes any pointer.
+          if (this.sliders && !kept) return;
+          const indices = page.indices();
+          indices[right] = Math.floor(x * page.field.sides[right]);
+          indices[up] = Math.floor(y * page.field.sides[up]);
+          page.setProbe(indices);
+        },
       });
       this.panels[number] = { made, picture };
     }
@@ -220,28 +252,43 @@ class PlaneView {
 
   load() {
     const { page } = this;
-    const count = page.panels().length;
-    this.pictures.style.setProperty("--least", count === 1 ? "320px" : "290px");
-    this.pictures.style.maxWidth = count === 1 ? "620px" : "";
     this.list = page.panels();
-    this.list.forEach(({ title }, number) => this.panel(title, number));
-    this.panels.splice(this.list.length).forEach(({ made }) => made.box.remove());
+    const across = Math.max(this.list.length, this.slices.length);
+    this.pictures.style.setProperty("--least", across === 1 ? "320px" : "290px");
+    this.pictures.style.maxWidth = across === 1 ? "620px" : "";
+    const count = this.slices.length * this.list.length;
+    for (let number = 0; number < count; number++) {
+      const [right, up] = this.slices[number % this.slices.length];
+      const { title } = this.list[Math.floor(number / this.slices.length)];
+      this.panel(this.sliders ? `${title}: ${this.names[right]}, ${this.names[up]}` : title, number);
+    }
+    this.panels.splice(count).forEach(({ made }) => made.box.remove());
     this.errors.load();
     this.probeMoved();
     this.seek();
   }
 
   seek() {
-    const { page } = this;
-    const { width, height } = page.field;
-    this.list.forEach(({ at, times, table, low, high }, number) => {
-      const frame = nearest(times, page.time);
-      this.panels[number].picture.set({ columns: width, rows: height, table, low, high, at: (column, row) => at(frame, row * width + column) });
-    });
+    this.drawSlices();
     this.count();
     this.history.seek();
     this.errors.seek();
     this.probe.show();
+  }
+
+  drawSlices() {
+    const { page } = this;
+    const { sides } = page.field;
+    this.panels.forEach(({ picture }, number) => {
+      const [right, up] = this.slices[number % this.slices.length];
+      const { at, times, table, low, high } = this.list[Math.floor(number / this.slices.length)];
+      const [frame, indices] = [nearest(times, page.time), page.indices()];
+      const value = (column, row) => {
+        [indices[right], indices[up]] = [column, row];
+        return at(frame, pointAt(indices, sides));
+      };
+      picture.set({ columns: sides[right], rows: sides[up], table, low, high, at: value });
+    });
   }
 
   count() {
@@ -264,11 +311,15 @@ class PlaneView {
 
   probeMoved() {
     const { page } = this;
-    const [y, x] = page.place();
-    this.history.load(page.probe, page.channel, `At x ${shown(x, 3)}, y ${shown(y, 3)}`);
-    const [row, column] = [Math.floor(page.probe / page.field.width), page.probe % page.field.width];
-    const mark = { x: (column + 0.5) / page.field.width, y: (row + 0.5) / page.field.height };
-    this.panels.forEach(({ picture }) => picture.setMark(mark));
+    const [indices, place, { sides }] = [page.indices(), page.place(), page.field];
+    const words = place.map((value, axis) => `${this.names[axis]} ${shown(value, 3)}`).reverse();
+    this.history.load(page.probe, page.channel, `At ${words.join(", ")}`);
+    this.sliders?.forEach((slider, axis) => (slider.value = String(indices[axis])));
+    if (this.sliders) this.drawSlices();
+    this.panels.forEach(({ picture }, number) => {
+      const [right, up] = this.slices[number % this.slices.length];
+      picture.setMark({ x: (indices[right] + 0.5) / sides[right], y: (indices[up] + 0.5) / sides[up] });
+    });
     this.probe.show();
   }
 }

@@ -157,7 +157,8 @@ impl Model {
             return Ok(self.clone());
         }
         let free = self.operator().takes_any_grid();
-        if !free || found.axes() != needed.axes() || found.channels != needed.channels {
+        let kind = |shape: FieldShape| (shape.axes(), shape.grid.extended(), shape.channels);
+        if !free || kind(found) != kind(needed) {
             return Err(CfoError::BadData {
                 problem: format!(
                     "the file has snapshots of shape {:?}, but the model was trained on {:?}",
@@ -166,7 +167,7 @@ impl Model {
                 ),
                 hint: match free {
                     true => "give data with the axes and channels of the training data; the numbers of points may differ".into(),
-                    false => "give data on the grid and with the channels of the training data; only `operator.kind = \"fno\"` takes another grid".into(),
+                    false => "give data on the grid and with the channels of the training data; only `operator.kind = \"fno\"` and `\"unet\"` take another grid".into(),
                 },
             });
         }

@@ -49,7 +49,7 @@ impl ConditionalFlowKeys {
 /// Conditional flow matching: the network learns the velocity of lines from noise to whole trajectories, given their first snapshot.
 ///
 /// For data with one space axis, the field of the network is a plane (frames by points). For ODE systems it is a line of frames. For data
-/// with two space axes it is a plane whose channels are the frames.
+/// with two or three space axes it has the grid of the data, and its channels are the frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConditionalFlowMatching {
     /// The spline that interpolates the snapshots at the frames, and the frames at the output times.

@@ -7,7 +7,8 @@ use cfo_engine::{Activation, EngineError, Graph, Initial, Node};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layers::{Padding, crop, linear_drawn, sinusoids};
+use super::boundary::{Padding, Volume};
+use super::layers::{linear_drawn, sinusoids};
 use super::{Context, MOST_BLOCKS, MOST_FEATURES, Operator, OperatorConfig, Setting, TimeEmbedding, at_most};
 use crate::error::{CfoError, Result};
 
@@ -145,14 +146,17 @@ impl Operator for Dit {
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let Self { patch, hidden, depth, .. } = *self;
-        let filled = Padding::Auto.boundary(setting).fill(graph, field, [patch; 2])?;
-        let axes = graph.shape(filled).axes().to_vec();
-        let [batch, h, w] = [axes[0], axes[1], axes[2]];
+        let volume = Volume { node: field, depth: setting.grid.padded()[0] };
+        // Patches of lines and planes have depth 1.
+        let thick = if setting.grid.extended() > 2 { patch } else { 1 };
+        let filled = Padding::Auto.boundary(setting).fill(graph, volume, [thick, patch, patch])?;
+        let (batch, [d, h, w]) = (graph.shape(field).axes()[0], filled.sides(graph));
         let code = self.code(graph, setting.time(context), context.conditions, batch)?;
-        let patches = graph.patches(filled, patch)?;
+        let patches = to_patches(graph, filled, [thick, patch])?;
         let tokens = Self::xavier(graph, "embed", patches, hidden, Activation::Identity)?;
-        let position = position_code(h / patch, w / patch, hidden);
-        let position = graph.constant([1, (h / patch) * (w / patch), hidden], position)?;
+        let counts = [d / thick, h / patch, w / patch];
+        let position = position_code(&counts[usize::from(thick == 1)..], hidden);
+        let position = graph.constant([1, counts.iter().product(), hidden], position)?;
         let mut x = graph.add(tokens, position)?;
         for block in 0..depth {
             x = self.block(graph, &format!("block.{block}"), x, code)?;
@@ -161,18 +165,60 @@ impl Operator for Dit {
         let shift = graph.slice(modulation, 1, 0, hidden)?;
         let scale = graph.slice(modulation, 1, hidden, hidden)?;
         let x = graph.layer_norm(x, Some((shift, scale)), EPSILON)?;
-        let x = Self::zero(graph, "head", x, patch * patch * setting.outputs)?;
-        let whole = graph.unpatch(x, patch, h, w)?;
-        Ok(crop(graph, whole, [setting.grid.rows(), setting.grid.width()])?)
+        let x = Self::zero(graph, "head", x, thick * patch * patch * setting.outputs)?;
+        let whole = of_patches(graph, x, [d, h, w], [thick, patch])?;
+        Ok(whole.crop(graph, setting.grid.padded())?.node)
     }
 }
 
-/// Returns sines and cosines of each token's column, then of its row.
-fn position_code(rows: usize, columns: usize, width: usize) -> Vec<f64> {
-    let quarter = width / 4;
+/// Appends the division of volumes into patches `[batch, tokens, (depth, height, width, channels)]` of some depth and side.
+fn to_patches(graph: &mut Graph, x: Volume, [depth, side]: [usize; 2]) -> Result<Node, EngineError> {
+    let planes = x.planes(graph)?;
+    let flat = graph.patches(planes, side)?;
+    if depth == 1 && x.depth == 1 {
+        return Ok(flat);
+    }
+    let axes = graph.shape(flat).axes().to_vec();
+    let (batch, tokens, size) = (axes[0] / x.depth, axes[1], axes[2]);
+    let layers = x.depth / depth;
+    let stacked = graph.var(flat).reshape([batch, layers, depth, tokens, size]).permute(&[0, 1, 3, 2, 4]);
+    stacked.reshape([batch, layers * tokens, depth * size]).node()
+}
+
+/// Appends the inverse of [`to_patches`] for fields of the given depth, height and width.
+fn of_patches(
+    graph: &mut Graph,
+    x: Node,
+    [depth, height, width]: [usize; 3],
+    [thick, side]: [usize; 2],
+) -> Result<Volume, EngineError> {
+    let axes = graph.shape(x).axes().to_vec();
+    let (batch, layers) = (axes[0], depth / thick);
+    let (tokens, size) = (axes[1] / layers, axes[2] / thick);
+    let mut flat = x;
+    if depth > 1 {
+        let stacked = graph.var(x).reshape([batch, layers, tokens, thick, size]).permute(&[0, 1, 3, 2, 4]);
+        flat = stacked.reshape([batch * depth, tokens, size]).node()?;
+    }
+    let planes = graph.unpatch(flat, side, height, width)?;
+    Volume::of_planes(graph, planes, depth)
+}
+
+/// Returns sines and cosines of each token's index along each axis of the grid of tokens, the last axis first. Features that remain are 0.
+fn position_code(counts: &[usize], width: usize) -> Vec<f64> {
+    let part = width / (2 * counts.len());
     let code = |position: usize| {
-        let angle = move |d: usize| position as f64 * 10_000_f64.powf(-(d as f64) / quarter as f64);
-        (0..quarter).map(move |d| angle(d).sin()).chain((0..quarter).map(move |d| angle(d).cos()))
+        let angle = move |d: usize| position as f64 * 10_000_f64.powf(-(d as f64) / part as f64);
+        (0..part).map(move |d| angle(d).sin()).chain((0..part).map(move |d| angle(d).cos()))
     };
-    (0..rows * columns).flat_map(|i| code(i % columns).chain(code(i / columns))).collect()
+    let mut values = Vec::new();
+    for token in 0..counts.iter().product() {
+        let mut rest = token;
+        for &count in counts.iter().rev() {
+            values.extend(code(rest % count));
+            rest /= count;
+        }
+        values.resize((token + 1) * width, 0.0);
+    }
+    values
 }

@@ -1,4 +1,4 @@
-//! The Fourier neural operator, for fields on a line or a plane of any length.
+//! The Fourier neural operator, for fields on grids with one to three axes of any length.
 
 use cfo_engine::{Activation, EngineError, Graph, Initial, Node, spectral_modes};
 use schemars::JsonSchema;
@@ -55,11 +55,15 @@ impl Operator for Fno {
         }
         at_most("operator.width", self.width, MOST_FEATURES)?;
         at_most("operator.blocks", self.blocks, MOST_BLOCKS)?;
-        if 2 * self.modes > setting.grid.shortest() + 1 {
+        let (sides, extended) = (setting.grid.padded(), setting.grid.extended());
+        // Along the last axis no negative frequencies are kept.
+        let fits = |axis: usize| 2 * self.modes <= sides[axis] + usize::from(axis == 2);
+        if extended == 0 || !(3 - extended..3).all(fits) {
+            let least = 2 * self.modes - usize::from(extended < 2);
             return Err(CfoError::BadGrid {
                 operator: "fno",
                 found: format!("a grid of {}", setting.grid),
-                needed: format!("{} modes need sides of {} points or more", self.modes, 2 * self.modes - 1),
+                needed: format!("{} modes need sides of {least} points or more", self.modes),
             });
         }
         Ok(())
@@ -67,12 +71,12 @@ impl Operator for Fno {
 
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let Self { width, blocks, modes, .. } = *self;
-        let (batch, [_, h, w]) = (graph.shape(field).axes()[0], setting.grid.padded());
-        let mut parts = vec![field, coordinates(graph, batch, h, w)?];
+        let ([batch, rows, columns, _], grid) = (setting.input(graph.shape(field).axes()[0]), setting.grid);
+        let mut parts = vec![field, coordinates(graph, setting, batch)?];
         if let Some(conditions) = context.conditions {
             let count = graph.shape(conditions).last();
             let wide = graph.var(conditions).reshape([batch, 1, 1, count]);
-            parts.push(wide.broadcast([batch, h, w, count]).node()?);
+            parts.push(wide.broadcast([batch, rows, columns, count]).node()?);
         }
         let lifted = graph.concat(&parts, 3)?;
         let mut x = linear(graph, "lift", lifted, width, Activation::Identity)?;
@@ -80,13 +84,18 @@ impl Operator for Fno {
             let code = sinusoids(graph, time, width)?;
             x = (x + graph.var(code).reshape([batch, 1, 1, width])).node()?;
         }
-        let kept = [if h > 1 { modes } else { 1 }, modes];
-        let count = spectral_modes(h, kept);
+        // Lines and planes are already fields with two axes.
+        let axes: &[usize] = if grid.extended() > 2 { grid.sides() } else { &[rows, columns] };
+        let kept: Vec<usize> = axes.iter().map(|&side| if side > 1 { modes } else { 1 }).collect();
+        let count = spectral_modes(axes, &kept);
+        let shape: Vec<usize> = [batch].into_iter().chain(axes.iter().copied()).chain([width]).collect();
         for block in 0..blocks {
             let name = format!("block.{block}.spectral");
             let initial = Initial::Uniform(1.0 / width as f64);
             let weight = graph.complex_parameter(&name, [count, width, 2 * width], initial)?;
-            let spectral = graph.spectral(x, weight, kept)?;
+            let whole = graph.reshape(x, shape.clone())?;
+            let spectral = graph.spectral(whole, weight, &kept)?;
+            let spectral = graph.reshape(spectral, [batch, rows, columns, width])?;
             let local = linear(graph, &format!("block.{block}.local"), x, width, Activation::Identity)?;
             x = (graph.var(spectral) + local).gelu().node()?;
         }
@@ -95,12 +104,18 @@ impl Operator for Fno {
     }
 }
 
-/// Appends the position of every point, between 0 and 1 along each axis that is longer than 1.
-fn coordinates(graph: &mut Graph, batch: usize, h: usize, w: usize) -> Result<Node, EngineError> {
-    let values = (0..h * w).flat_map(|i| {
-        let (row, column) = ((i / w) as f64 / h as f64, (i % w) as f64 / w as f64);
-        if h > 1 { vec![row, column] } else { vec![column] }
-    });
-    let count = if h > 1 { 2 } else { 1 };
-    graph.formula().constant([1, h, w, count], values.collect()).broadcast([batch, h, w, count]).node()
+/// Appends the position of every point, between 0 and 1 along each axis from the first that is longer than 1.
+fn coordinates(graph: &mut Graph, setting: &Setting, batch: usize) -> Result<Node, EngineError> {
+    let (grid, count) = (setting.grid, setting.grid.extended());
+    let share = |place: Vec<usize>| {
+        let shares = place.into_iter().zip(grid.sides()).map(|(index, &side)| index as f64 / side as f64);
+        shares.skip(grid.axes() - count).collect::<Vec<f64>>()
+    };
+    let values = (0..grid.points()).flat_map(|point| share(grid.place(point))).collect();
+    let [_, rows, columns, _] = setting.input(batch);
+    graph
+        .formula()
+        .constant([1, rows, columns, count], values)
+        .broadcast([batch, rows, columns, count])
+        .node()
 }

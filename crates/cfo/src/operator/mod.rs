@@ -3,6 +3,7 @@
 //! An operator maps a field, a time and PDE parameters to a field. The objective defines the meaning of input and output: for flow matching
 //! a state and its velocity, for an autoregressive model a state and the next one.
 
+mod boundary;
 mod context;
 mod dit;
 mod fno;
@@ -21,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CfoError, Result};
 
+pub use boundary::Padding;
 pub use context::{Context, ControlRamps};
 pub use dit::Dit;
 pub use fno::Fno;
-pub use layers::Padding;
 pub use mlp::{Mlp, MlpActivation};
 pub use time_embedding::TimeEmbedding;
 pub use unet::Unet;
@@ -172,11 +173,11 @@ impl Setting {
 pub enum OperatorConfig {
     /// An MLP on the whole state: for ODE systems and small fields on a line.
     Mlp(Mlp),
-    /// A Fourier neural operator (FNO): for fields on a line or a plane; works on grids of any size.
+    /// A Fourier neural operator (FNO): for fields on grids with one to three axes of any length.
     Fno(Fno),
-    /// A U-Net: for fields on a line or a plane; works on grids of any size.
+    /// A U-Net: for fields on grids with one to three axes of any length.
     Unet(Unet),
-    /// A diffusion transformer (DiT): for fields on a plane.
+    /// A diffusion transformer (DiT): for fields on grids with two or three axes.
     Dit(Dit),
 }
 

@@ -1,8 +1,9 @@
 //! Laws that hold for all networks.
 
 use cfo_device::Device;
-use cfo_engine::{Graph, Memory, Precision, Program};
+use cfo_engine::{Data, Element, Graph, Memory, PadMode, Precision, Program};
 
+use super::boundary::{Boundary, Volume};
 use super::*;
 
 /// Returns each network with its setting and the paper's number of parameters, with and without time as an input.
@@ -17,6 +18,10 @@ fn networks() -> Vec<(OperatorConfig, Setting, usize)> {
     ]
 }
 
+fn volume(sides: [usize; 3], channels: usize) -> FieldShape {
+    FieldShape { grid: Grid::new(&sides).unwrap(), channels }
+}
+
 /// Returns small networks of each kind with their settings.
 fn small_networks() -> Vec<(OperatorConfig, Setting)> {
     let setting = |shape, periodic: &[bool]| Setting::new(shape, periodic, 2);
@@ -29,16 +34,22 @@ fn small_networks() -> Vec<(OperatorConfig, Setting)> {
             setting(FieldShape::system(3), &[]),
         ),
         (OperatorConfig::Fno(fno.clone()), setting(FieldShape::line(9, 1), &[true])),
-        (OperatorConfig::Fno(fno), setting(FieldShape::plane(8, 7, 2), &[true, true])),
+        (OperatorConfig::Fno(fno.clone()), setting(FieldShape::plane(8, 7, 2), &[true, true])),
+        (OperatorConfig::Fno(fno), setting(volume([6, 7, 5], 2), &[true, false, true])),
         (OperatorConfig::Unet(unet.clone()), setting(FieldShape::line(12, 1), &[true])),
         (OperatorConfig::Unet(unet.clone()), setting(FieldShape::plane(8, 4, 2), &[true, true])),
         (OperatorConfig::Unet(unet.clone()), setting(FieldShape::plane(4, 8, 3), &[true, false])),
         (OperatorConfig::Unet(unet.clone()), setting(FieldShape::line(11, 1), &[true])),
         (OperatorConfig::Unet(unet.clone()), setting(FieldShape::plane(5, 7, 2), &[true, false])),
-        (OperatorConfig::Unet(unet), setting(FieldShape::plane(2, 3, 1), &[false, false])),
+        (OperatorConfig::Unet(unet.clone()), setting(FieldShape::plane(2, 3, 1), &[false, false])),
+        (OperatorConfig::Unet(unet.clone()), setting(volume([8, 4, 6], 2), &[true; 3])),
+        (OperatorConfig::Unet(unet.clone()), setting(volume([5, 3, 7], 1), &[true, false, true])),
+        (OperatorConfig::Unet(unet), setting(volume([2, 3, 2], 1), &[false; 3])),
         (OperatorConfig::Dit(dit.clone()), setting(FieldShape::plane(4, 6, 2), &[false, false])),
         (OperatorConfig::Dit(dit.clone()), setting(FieldShape::plane(5, 7, 2), &[true, false])),
-        (OperatorConfig::Dit(dit), setting(FieldShape::line(9, 1), &[true])),
+        (OperatorConfig::Dit(dit.clone()), setting(FieldShape::line(9, 1), &[true])),
+        (OperatorConfig::Dit(dit.clone()), setting(volume([4, 2, 6], 2), &[true; 3])),
+        (OperatorConfig::Dit(dit), setting(volume([3, 5, 4], 1), &[true, false, false])),
     ]
 }
 
@@ -110,13 +121,19 @@ fn every_parameter_gets_a_gradient_once_the_zeros_are_gone() {
 fn grids_that_do_not_fit_are_refused_in_words() {
     let setting = |shape: FieldShape| Setting::new(shape, &vec![false; shape.axes()], 0);
     for (config, field, said) in [
-        (OperatorConfig::Unet(Unet::default()), FieldShape::system(3), "it needs one or two space axes"),
+        (OperatorConfig::Unet(Unet::default()), FieldShape::system(3), "it needs space axes"),
         (
             OperatorConfig::Unet(Unet { groups: 7, ..Unet::default() }),
             FieldShape::line(64, 1),
             "multiple of `operator.groups` = 7",
         ),
         (OperatorConfig::Fno(Fno::default()), FieldShape::line(10, 1), "6 modes need sides of 11 points"),
+        (
+            OperatorConfig::Fno(Fno::default()),
+            FieldShape::plane(11, 12, 1),
+            "6 modes need sides of 12 points",
+        ),
+        (OperatorConfig::Fno(Fno::default()), volume([12, 11, 12], 1), "a grid of 12 x 11 x 12"),
         (
             OperatorConfig::Dit(Dit { heads: 5, ..Dit::default() }),
             FieldShape::plane(64, 64, 1),
@@ -213,5 +230,181 @@ fn grids_that_divide_are_neither_padded_nor_cropped() {
             line.contains(" slice axis=2") || config.name() == "unet" && line.contains(" slice ")
         };
         assert_eq!(text.lines().find(cropped), None, "{}", config.name());
+    }
+}
+
+/// Checks the gradients of all parameters and of the state in double precision: their product with a direction against a central
+/// difference.
+#[test]
+fn gradients_are_differences() {
+    for (config, setting) in small_networks() {
+        let mut graph = Graph::new();
+        let [state, velocity] = append(&mut graph, &config, &setting, true);
+        let loss = graph.var(velocity).sin().sum_all().node().unwrap();
+        let parameters = graph.parameters().to_vec();
+        let mut nodes: Vec<_> = parameters.iter().map(|parameter| parameter.node).collect();
+        nodes.push(state);
+        let outputs: Vec<_> = [loss].into_iter().chain(graph.gradients(loss, &nodes).unwrap()).collect();
+        let mut tensors: Vec<(String, cfo_engine::Shape)> =
+            parameters.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
+        tensors.push(("state".into(), graph.shape(state).clone()));
+        let numbers = |seed: u64, scale: f64| -> Vec<Vec<f64>> {
+            let lists = tensors.iter().zip(seed..);
+            lists
+                .map(|((_, shape), seed)| {
+                    draw(shape.len(), seed).iter().map(|&v| scale * f64::from(v)).collect()
+                })
+                .collect()
+        };
+        let (values, direction) = (numbers(0, 0.4), numbers(1000, 1.0));
+        let at = |step: f64| -> Vec<Vec<f64>> {
+            let mut memory = Memory::new(Device::Cpu, Precision::F64).unwrap();
+            memory.insert("time", Element::Real, [3], Data::F64(&[0.1, 0.5, 0.9])).unwrap();
+            memory
+                .insert("conditions", Element::Real, [3, 2], Data::F64(&[0.3, -0.2, 0.8, 0.1, -0.5, 0.4]))
+                .unwrap();
+            for (((name, shape), values), direction) in tensors.iter().zip(&values).zip(&direction) {
+                let moved: Vec<f64> = values.iter().zip(direction).map(|(v, d)| v + step * d).collect();
+                memory.insert(name, Element::Real, shape.clone(), Data::F64(&moved)).unwrap();
+            }
+            let mut program = Program::compile(&graph, &outputs, &memory).unwrap();
+            program.run(&mut memory).unwrap();
+            (0..outputs.len()).map(|i| program.output_f64(i).unwrap()).collect()
+        };
+        let step = 1e-6;
+        let difference = (at(step)[0][0] - at(-step)[0][0]) / (2.0 * step);
+        let exact: f64 =
+            at(0.0)[1..].iter().flatten().zip(direction.iter().flatten()).map(|(g, d)| g * d).sum();
+        // Rounding of the loss divided by the step, and the third derivative.
+        let room = 1e-6 * (1.0 + exact.abs());
+        assert!(
+            (difference - exact).abs() < room,
+            "{} {}: {difference} {exact}",
+            config.name(),
+            setting.grid
+        );
+    }
+}
+
+/// Returns the position on an axis of length `length` whose value position `at` has.
+fn source(mode: PadMode, at: isize, length: usize) -> Option<usize> {
+    let length = length as isize;
+    match mode {
+        PadMode::Circular => Some(at.rem_euclid(length) as usize),
+        PadMode::Replicate => Some(at.clamp(0, length - 1) as usize),
+        PadMode::Zero => (0..length).contains(&at).then_some(at as usize),
+    }
+}
+
+/// Checks convolutions of volumes against their definition as loops, and transposed ones.
+#[test]
+fn convolutions_of_volumes_are_those_of_the_definition() {
+    use PadMode::{Circular, Replicate, Zero};
+    let (inputs, outputs) = (2, 3);
+    for modes in
+        [[Circular; 3], [Replicate; 3], [Zero; 3], [Zero, Circular, Replicate], [Circular, Replicate, Zero]]
+    {
+        let boundary = Boundary::of(modes);
+        for sides in [[4, 6, 2], [3, 4, 5], [5, 1, 2], [1, 2, 1]] {
+            for (kernel, stride, is_transposed) in [(3, 1, false), (4, 2, false), (4, 2, true)] {
+                let [d, h, w] = sides;
+                let mut graph = Graph::new();
+                let x = graph.input("x", [2, d * h, w, inputs]).unwrap();
+                let shape = match is_transposed {
+                    true => [kernel * inputs, kernel, kernel, outputs],
+                    false => [outputs, kernel, kernel, kernel * inputs],
+                };
+                let weight = graph.input("w", shape).unwrap();
+                let field = Volume { node: x, depth: d };
+                let y = match is_transposed {
+                    true => boundary.conv_transpose(&mut graph, field, weight, [stride; 3], [1; 3]),
+                    false => boundary.conv(&mut graph, field, weight, [stride; 3], [1; 3]),
+                };
+                let y = y.unwrap();
+                let result =
+                    sides.map(|side| if is_transposed { side * stride } else { side.div_ceil(stride) });
+                assert_eq!(y.sides(&graph), result);
+                let (values, weights) = (draw(2 * d * h * w * inputs, 1), draw(shape.iter().product(), 2));
+                let mut memory = Memory::new(Device::Cpu, Precision::F32).unwrap();
+                memory.insert_real("x", [2, d * h, w, inputs], &values).unwrap();
+                memory.insert_real("w", shape, &weights).unwrap();
+                let mut program = Program::compile(&graph, &[y.node], &memory).unwrap();
+                program.run(&mut memory).unwrap();
+                let found = program.output(0).unwrap();
+                // The kernel's index along the depth in the order of the weight of a transposed convolution.
+                let depth_of = |k: usize| {
+                    if is_transposed { [3, 1, 2, 0].iter().position(|&i| i == k).unwrap() } else { k }
+                };
+                for (place, found) in found.iter().enumerate() {
+                    let (o, point) = (place % outputs, place / outputs);
+                    let at = [
+                        point / result[2] / result[1] % result[0],
+                        point / result[2] % result[1],
+                        point % result[2],
+                    ];
+                    let sample = point / result.iter().product::<usize>();
+                    let mut sum = 0.0;
+                    for k in 0..kernel * kernel * kernel {
+                        let k = [k / kernel / kernel, k / kernel % kernel, k % kernel];
+                        let read = [0, 1, 2].map(|axis| {
+                            let (at, k, stride) = (at[axis] as isize, k[axis] as isize, stride as isize);
+                            // Output = stride * input + k - 1 in a transposed convolution, and the reverse in the other.
+                            let from = if is_transposed { at + 1 - k } else { at * stride + k - 1 };
+                            match is_transposed {
+                                true if from.rem_euclid(stride) != 0 => None,
+                                true => source(modes[axis], from.div_euclid(stride), sides[axis]),
+                                false => source(modes[axis], from, sides[axis]),
+                            }
+                        });
+                        let [Some(z), Some(row), Some(column)] = read else { continue };
+                        for c in 0..inputs {
+                            let value = values[((((sample * d) + z) * h + row) * w + column) * inputs + c];
+                            let kz = depth_of(k[0]) * inputs + c;
+                            let weight = match is_transposed {
+                                true => weights[((kz * kernel + k[1]) * kernel + k[2]) * outputs + o],
+                                false => {
+                                    weights[((o * kernel + k[1]) * kernel + k[2]) * kernel * inputs + kz]
+                                }
+                            };
+                            sum += f64::from(value) * f64::from(weight);
+                        }
+                    }
+                    // Sums of up to 128 products of size 1 in single precision; fast convolutions lose another digit.
+                    assert!(
+                        (f64::from(*found) - sum).abs() < 1e-4,
+                        "{modes:?} {sides:?} {kernel} {is_transposed}: {found} {sum}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Checks that a U-Net on a periodic grid commutes with shifts by a point of its coarsest grid.
+#[test]
+fn shifted_states_have_shifted_velocities() {
+    let unet = Unet { channels: Some(vec![4, 4]), groups: 2, ..Unet::default() };
+    let config = OperatorConfig::Unet(unet);
+    for sides in [&[12][..], &[4, 8], &[8, 4, 12]] {
+        let grid = Grid::new(sides).unwrap();
+        let setting = Setting::new(FieldShape { grid, channels: 1 }, &vec![true; sides.len()], 0);
+        let state = draw(grid.points(), 7);
+        for axis in 0..sides.len() {
+            let shifted = |values: &[f32]| -> Vec<f32> {
+                let from = |point: usize| {
+                    let mut place = grid.place(point);
+                    place[axis] = (place[axis] + 4) % sides[axis];
+                    values[grid.point(&place)]
+                };
+                (0..grid.points()).map(from).collect()
+            };
+            let (found, expected) = (
+                velocity(&config, &setting, &shifted(&state)),
+                shifted(&velocity(&config, &setting, &state)),
+            );
+            // Sums in another order, in single precision.
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
+            assert!(found.iter().zip(&expected).all(near), "{sides:?} {axis}");
+        }
     }
 }

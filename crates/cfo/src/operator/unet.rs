@@ -1,4 +1,4 @@
-//! The U-Net of the paper, for fields on a line or a plane.
+//! The U-Net of the paper, for fields with one to three space axes.
 //!
 //! Each scale has a block of two layers (convolution, group normalisation, SiLU) and a 4-tap convolution of stride 2. A block follows at
 //! the bottom. On the way up, each scale has a transposed convolution, the concatenation with its block's output from the way down, and a
@@ -10,12 +10,13 @@ use cfo_engine::{Activation, EngineError, Graph, GroupNormInputs, Initial, Node}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layers::{Boundary, Padding, crop, linear, sinusoids};
+use super::boundary::{Boundary, Padding, Volume};
+use super::layers::{linear, sinusoids};
 use super::{Context, MOST_CHANNELS, Operator, OperatorConfig, Setting, TimeEmbedding, at_most};
 use crate::error::{CfoError, Result};
 
 /// A U-Net. Sizes that are not set follow the paper: 64, 128 channels on a line (0.602 M parameters), 64, 128, 256
-/// on a plane (8.16 M).
+/// on a plane (8.16 M). In three dimensions they are 32, 64, 128.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Unet {
@@ -26,7 +27,7 @@ pub struct Unet {
     pub groups: usize,
     /// Padding at the edges of the grid. `auto` is circular along periodic axes and replicate along the others.
     pub padding: Padding,
-    /// Whether time is an input of the network; a number sets the features of its embedding, instead of 64 on a line and 256 on a plane.
+    /// Whether time is an input of the network; a number sets the features of its embedding, instead of 64 on a line and 256 on other grids.
     /// Set it to `false` for autonomous systems.
     pub time: TimeEmbedding,
 }
@@ -40,9 +41,13 @@ impl Default for Unet {
 impl Unet {
     /// Returns the sizes of all scales for a setting.
     fn scales(&self, setting: &Setting) -> Result<Scales> {
-        let planar = setting.grid.extended() > 1;
-        let channels =
-            self.channels.clone().unwrap_or(if planar { vec![64, 128, 256] } else { vec![64, 128] });
+        let dimensions = setting.grid.extended();
+        let usual: &[usize] = match dimensions {
+            0 | 1 => &[64, 128],
+            2 => &[64, 128, 256],
+            _ => &[32, 64, 128],
+        };
+        let channels = self.channels.clone().unwrap_or_else(|| usual.to_vec());
         if channels.is_empty() || self.groups == 0 || channels.iter().any(|&c| c == 0 || c % self.groups != 0)
         {
             return Err(CfoError::invalid(
@@ -50,18 +55,18 @@ impl Unet {
                 format!("{channels:?} must each be a multiple of `operator.groups` = {}", self.groups),
             ));
         }
-        if setting.grid.width() == 1 {
+        if dimensions == 0 {
             return Err(CfoError::BadGrid {
                 operator: "unet",
                 found: "a state without space".into(),
-                needed: "it needs one or two space axes; use `mlp` for ODE systems".into(),
+                needed: "it needs space axes; use `mlp` for ODE systems".into(),
             });
         }
         for &width in &channels {
             at_most("operator.channels", width, MOST_CHANNELS)?;
         }
         self.time.check()?;
-        let time_features = self.time.features(if planar { 256 } else { 64 });
+        let time_features = self.time.features(if dimensions > 1 { 256 } else { 64 });
         Ok(Scales {
             channels,
             time_features,
@@ -69,7 +74,7 @@ impl Unet {
             time_hidden: time_features.max((2 * time_features).min(256)),
             groups: self.groups,
             boundary: self.padding.boundary(setting),
-            planar,
+            dimensions,
         })
     }
 }
@@ -81,27 +86,30 @@ struct Scales {
     time_hidden: usize,
     groups: usize,
     boundary: Boundary,
-    planar: bool,
+    dimensions: usize,
 }
 
 impl Scales {
-    /// Returns the height and width of a kernel or stride: `side` along both axes of a plane; `height` and `side` on a line.
-    fn sides(&self, side: usize, height: usize) -> [usize; 2] {
-        if self.planar { [side, side] } else { [height, side] }
+    /// Returns depth, height and width of a kernel, stride or padding: `side` along the axes of the grid, `other` along the others.
+    fn sides(&self, side: usize, other: usize) -> [usize; 3] {
+        [3, 2, 1].map(|axes| if self.dimensions >= axes { side } else { other })
     }
 
-    /// Appends the weight `[axes[0], height, width, axes[1]]` and the bias of a convolution, for `fan` channels per output.
+    /// Appends the weight and the bias of a convolution: `[outputs, height, width, (depth, inputs)]`, or of a transposed one:
+    /// `[(depth, inputs), height, width, outputs]`.
     fn kernel(
         &self,
         graph: &mut Graph,
         name: &str,
-        axes: [usize; 2],
-        side: usize,
-        (fan, outputs): (usize, usize),
+        (side, is_transposed): (usize, bool),
+        [inputs, outputs]: [usize; 2],
     ) -> Result<[Node; 2], EngineError> {
-        let [height, width] = self.sides(side, 1);
-        let initial = Initial::fan_in(fan * height * width);
-        let shape = [axes[0], height, width, axes[1]];
+        let [depth, height, width] = self.sides(side, 1);
+        let (fan, shape) = match is_transposed {
+            true => (outputs, [depth * inputs, height, width, outputs]),
+            false => (inputs, [outputs, height, width, depth * inputs]),
+        };
+        let initial = Initial::fan_in(fan * depth * height * width);
         let weight = graph.parameter(&format!("{name}.weight"), shape, initial)?;
         Ok([weight, graph.parameter(&format!("{name}.bias"), [outputs], initial)?])
     }
@@ -111,17 +119,17 @@ impl Scales {
         &self,
         graph: &mut Graph,
         name: &str,
-        x: Node,
+        x: Volume,
         outputs: usize,
         shift: Option<Node>,
-    ) -> Result<Node, EngineError> {
-        let inputs = graph.shape(x).last();
-        let [weight, offset] = self.kernel(graph, name, [outputs, inputs], 3, (inputs, outputs))?;
-        let y = self.boundary.conv(graph, x, weight, [1, 1], self.sides(1, 0))?;
+    ) -> Result<Volume, EngineError> {
+        let inputs = graph.shape(x.node).last();
+        let [weight, offset] = self.kernel(graph, name, (3, false), [inputs, outputs])?;
+        let y = self.boundary.conv(graph, x, weight, [1; 3], self.sides(1, 0))?;
         let scale = graph.parameter(&format!("{name}.norm.scale"), [outputs], Initial::ONES)?;
         let bias = graph.parameter(&format!("{name}.norm.bias"), [outputs], Initial::ZEROS)?;
         let inputs = GroupNormInputs { scale, bias, offset: Some(offset), shift };
-        graph.group_norm(y, inputs, self.groups, Activation::Silu)
+        Ok(Volume { node: graph.group_norm(y.node, inputs, self.groups, Activation::Silu)?, ..y })
     }
 
     /// Appends two layers; the time enters after the first.
@@ -129,10 +137,10 @@ impl Scales {
         &self,
         graph: &mut Graph,
         name: &str,
-        x: Node,
+        x: Volume,
         outputs: usize,
         time: Option<Node>,
-    ) -> Result<Node, EngineError> {
+    ) -> Result<Volume, EngineError> {
         let shift = match time {
             Some(code) => Some(linear(graph, &format!("{name}.time"), code, outputs, Activation::Identity)?),
             None => None,
@@ -142,19 +150,19 @@ impl Scales {
     }
 
     /// Appends the convolution that halves the grid, rounded up.
-    fn down(&self, graph: &mut Graph, name: &str, x: Node) -> Result<Node, EngineError> {
-        let channels = graph.shape(x).last();
-        let [weight, bias] = self.kernel(graph, name, [channels, channels], 4, (channels, channels))?;
+    fn down(&self, graph: &mut Graph, name: &str, x: Volume) -> Result<Volume, EngineError> {
+        let channels = graph.shape(x.node).last();
+        let [weight, bias] = self.kernel(graph, name, (4, false), [channels; 2])?;
         let y = self.boundary.conv(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
-        graph.add(y, bias)
+        Ok(Volume { node: graph.add(y.node, bias)?, ..y })
     }
 
     /// Appends the transposed convolution that doubles the grid.
-    fn up(&self, graph: &mut Graph, name: &str, x: Node, outputs: usize) -> Result<Node, EngineError> {
-        let inputs = graph.shape(x).last();
-        let [weight, bias] = self.kernel(graph, name, [inputs, outputs], 4, (outputs, outputs))?;
+    fn up(&self, graph: &mut Graph, name: &str, x: Volume, outputs: usize) -> Result<Volume, EngineError> {
+        let inputs = graph.shape(x.node).last();
+        let [weight, bias] = self.kernel(graph, name, (4, true), [inputs, outputs])?;
         let y = self.boundary.conv_transpose(graph, x, weight, self.sides(2, 1), self.sides(1, 0))?;
-        graph.add(y, bias)
+        Ok(Volume { node: graph.add(y.node, bias)?, ..y })
     }
 
     /// Appends the code of the time plus that of the PDE parameters, each through two layers.
@@ -191,6 +199,10 @@ impl Operator for Unet {
         self.time.is_on()
     }
 
+    fn takes_any_grid(&self) -> bool {
+        true
+    }
+
     fn config(&self) -> Option<OperatorConfig> {
         Some(OperatorConfig::Unet(self.clone()))
     }
@@ -202,7 +214,8 @@ impl Operator for Unet {
     fn apply(&self, graph: &mut Graph, setting: &Setting, field: Node, context: &Context) -> Result<Node> {
         let scales = self.scales(setting)?;
         let code = scales.code(graph, setting.time(context), context.conditions)?;
-        Ok(scales.append(graph, field, code, setting.outputs)?)
+        let [depth, ..] = setting.grid.padded();
+        Ok(scales.append(graph, Volume { node: field, depth }, code, setting.outputs)?)
     }
 }
 
@@ -210,7 +223,7 @@ impl Scales {
     fn append(
         &self,
         graph: &mut Graph,
-        mut x: Node,
+        mut x: Volume,
         code: Option<Node>,
         outputs: usize,
     ) -> Result<Node, EngineError> {
@@ -220,15 +233,14 @@ impl Scales {
             skips.push(x);
             x = self.down(graph, &format!("down.{scale}.conv"), x)?;
         }
-        let lowest = graph.shape(x).last();
+        let lowest = graph.shape(x.node).last();
         x = self.block(graph, "middle", x, lowest, code)?;
         for (scale, &channels) in self.channels.iter().enumerate().rev() {
             let wide = self.up(graph, &format!("up.{scale}.conv"), x, channels)?;
-            let sides = [1, 2].map(|axis| graph.shape(skips[scale]).axes()[axis]);
-            let wide = crop(graph, wide, sides)?;
-            x = graph.concat(&[wide, skips[scale]], 3)?;
+            let wide = wide.crop(graph, skips[scale].sides(graph))?;
+            x = Volume { node: graph.concat(&[wide.node, skips[scale].node], 3)?, ..wide };
             x = self.block(graph, &format!("up.{scale}.block"), x, channels, code)?;
         }
-        linear(graph, "head", x, outputs, Activation::Identity)
+        linear(graph, "head", x.node, outputs, Activation::Identity)
     }
 }

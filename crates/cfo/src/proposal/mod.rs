@@ -131,7 +131,7 @@ impl Proposal {
         train.ema = 0.99;
         train.clip = 1.0;
         pace(train);
-        train.validate_trajectories = Some(16);
+        train.validate_trajectories = Some(if survey.shape.axes() > 2 { 2 } else { 16 });
         let visits = f64::from(network.steps) * network.batch as f64 / survey.snapshots.max(1) as f64;
         self.say(
             "train.steps",

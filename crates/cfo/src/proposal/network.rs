@@ -30,7 +30,8 @@ impl Network {
         let (candidates, batch, [fewest, most]) = match survey.shape.axes() {
             0 => (perceptrons(survey, time), 512, [3e3, 1e4]),
             1 => (fourier(survey, time), batch(survey, 8..=32), [3e3, 6e3]),
-            _ => (fourier(survey, time), batch(survey, 4..=16), [2e3, 4e3]),
+            2 => (fourier(survey, time), batch(survey, 4..=16), [2e3, 4e3]),
+            _ => (fourier(survey, time), batch(survey, 2..=16), [1e3, 3e3]),
         };
         // The largest network that can be trained for the fewest steps, or else the smallest network, which then takes longer.
         let (mut operator, mut multiplications, mut affordable) = (OperatorConfig::default(), 0.0, 0.0);
@@ -74,7 +75,11 @@ fn fourier(survey: &FileSurvey, time: bool) -> Vec<OperatorConfig> {
     let line = survey.shape.axes() == 1;
     // At most a third of the points: products of two modes have up to twice their frequencies, which the grid must resolve.
     let modes = (survey.shape.grid.shortest() / 3).clamp(1, if line { 16 } else { 8 });
-    let widths: &[usize] = if line { &[64, 48, 32, 24, 16] } else { &[48, 32, 24, 16] };
+    let widths: &[usize] = match survey.shape.axes() {
+        1 => &[64, 48, 32, 24, 16],
+        2 => &[48, 32, 24, 16],
+        _ => &[32, 24, 16, 12],
+    };
     let of_width = |&width: &usize| OperatorConfig::Fno(Fno { width, blocks: 4, modes, time });
     widths.iter().map(of_width).collect()
 }
@@ -101,7 +106,7 @@ fn reasons(survey: &FileSurvey, operator: &OperatorConfig, seen: String) -> Vec<
             ("activation", "a smooth field, on which solvers keep their order".into()),
         ],
         _ => {
-            let place = if survey.shape.axes() == 1 { "a line" } else { "a plane" };
+            let place = ["a line", "a plane", "a volume"][survey.shape.axes() - 1];
             let kind =
                 format!("a field on {place}; predicts on other resolutions too. Try `unet` for shocks");
             vec![

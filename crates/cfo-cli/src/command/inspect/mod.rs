@@ -114,7 +114,7 @@ pub fn run(arguments: &args::Inspect) -> Result<()> {
 /// Shows the first trajectory, as many of its snapshots as a terminal has room for.
 fn plot(file: &TrajectoryFile) -> Result<()> {
     let shape = file.description().shape;
-    let (count, most) = (file.frame_count(0)?, if shape.axes() == 2 { 3 } else { 200 });
+    let (count, most) = (file.frame_count(0)?, if shape.axes() > 1 { 3 } else { 200 });
     let kept = count.min(most);
     let frames: Vec<usize> = (0..kept).map(|n| n * (count - 1) / (kept - 1).max(1)).collect();
     Ok(terminal::show(file.description(), &file.frames(0, &frames)?, None)?)

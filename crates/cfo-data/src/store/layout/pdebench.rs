@@ -26,13 +26,13 @@ impl Groups {
     pub fn open(file: Hdf5, names: Vec<String>) -> Result<Self, DataError> {
         let data = file.dataset(&format!("{}/data", names[0]))?;
         let extent = data.shape();
-        if !(3..=4).contains(&extent.len()) || extent.contains(&0) {
+        if !(3..=5).contains(&extent.len()) || extent.contains(&0) {
             return Err(data
                 .origin()
-                .unfit(shape_text(extent), "[frames, (one or two space axes,) channels]"));
+                .unfit(shape_text(extent), "[frames, (one to three space axes,) channels]"));
         }
         let axes = extent.len() - 2;
-        let shape = FieldShape::from_dimensions(&extent[1..]).expect("one or two space axes");
+        let shape = FieldShape::from_dimensions(&extent[1..]).expect("one to three space axes");
         let mut coordinates: Vec<Option<Vec<f64>>> = (["z", "y", "x"][3 - axes..].iter())
             .map(|axis| coordinates(&file, &format!("{}/grid/{axis}", names[0])))
             .collect::<Result<_, _>>()?;
@@ -145,8 +145,8 @@ impl Fields {
         let (_, first, channels_last) = fields.first().expect("each layout needs its first field");
         let rank = first.shape().len() - usize::from(*channels_last && !first.shape().is_empty());
         let extent = first.shape().get(..rank).unwrap_or_default().to_vec();
-        if !(3..=4).contains(&rank) || extent.contains(&0) {
-            let needed = "[trajectories, frames, one or two space axes]";
+        if !(3..=5).contains(&rank) || extent.contains(&0) {
+            let needed = "[trajectories, frames, one to three space axes]";
             return Err(first.origin().unfit(shape_text(first.shape()), needed));
         }
         let mut names = Vec::new();
@@ -167,7 +167,7 @@ impl Fields {
             }
         }
         let axes = rank - 2;
-        let grid = Grid::new(&extent[2..]).expect("one or two space axes");
+        let grid = Grid::new(&extent[2..]).expect("one to three space axes");
         let shape = FieldShape { grid, channels: names.len() };
         let axis_names = ["x-coordinate", "y-coordinate", "z-coordinate"];
         let mut domains = Vec::new();

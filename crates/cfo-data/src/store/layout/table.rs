@@ -163,8 +163,8 @@ impl TableSource {
         let values = take("values").ok_or_else(|| absent("values"))?;
         let times = take("times").ok_or_else(|| absent("times"))?;
         let shape = values.shape().to_vec();
-        if !(3..=5).contains(&shape.len()) || shape[1..].contains(&0) {
-            let needed = "[trajectories, frames, (one or two space axes,) channels]";
+        if !(3..=6).contains(&shape.len()) || shape[1..].contains(&0) {
+            let needed = "[trajectories, frames, (one to three space axes,) channels]";
             return Err(values.origin().unfit(shape_text(&shape), needed));
         }
         let (rows, frames) = (shape[0], shape[1]);
@@ -303,7 +303,7 @@ impl Labels {
         let [parameters, controls, statics] = [0, 1, 2].map(|kind| std::mem::take(&mut named[kind]));
         Ok(Description {
             system: self.system.unwrap_or_default(),
-            shape: FieldShape::from_dimensions(field).expect("at most two space axes"),
+            shape: FieldShape::from_dimensions(field).expect("at most three space axes"),
             periodic: periodic.iter().map(|&flag| flag != 0.0).collect(),
             domain,
             channel_names,

@@ -50,7 +50,7 @@ impl TheWell {
     pub fn open(file: &Hdf5) -> Result<Self, DataError> {
         let axes = file.group_texts("dimensions", "spatial_dims")?;
         let axes = axes.ok_or_else(|| file.absent("dimensions/spatial_dims"))?;
-        if axes.is_empty() || axes.len() > 2 {
+        if axes.is_empty() || axes.len() > 3 {
             let what = format!("{} space axes", axes.len());
             return Err(DataError::unsupported(file.path(), what));
         }

@@ -14,7 +14,7 @@ pub enum OutputLayout {
     Cfo,
     /// A NumPy archive with arrays of the same names as `Cfo`.
     Npz,
-    /// Files for PDEBench's own loaders: groups for two space axes, `tensor` for one.
+    /// Files for PDEBench's own loaders: groups for two or three space axes, `tensor` for one.
     Pdebench,
     /// Files for The Well's `WellDataset`: a dataset for each channel, as a scalar field.
     TheWell,

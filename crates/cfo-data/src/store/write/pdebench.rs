@@ -1,5 +1,5 @@
-//! Writing files for PDEBench's own loaders: a group for each trajectory of a field with two space axes, one `tensor`
-//! for scalar fields with one.
+//! Writing files for PDEBench's own loaders: a group for each trajectory of a field with two or three space axes, one
+//! `tensor` for scalar fields with one.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct PdebenchOutput {
     count: usize,
     /// The rows of `tensor`, for one space axis.
     tensor: Option<Growing>,
-    /// For two space axes, the dataset of the last trajectory and its number of snapshots.
+    /// For other fields, the dataset of the last trajectory and its number of snapshots.
     data: Option<(Hdf5Dataset, usize)>,
     times: Vec<f64>,
     /// The first trajectory's parameters, as long as all others are equal.
