@@ -58,8 +58,8 @@ class Model:
         """Predict states at any times, forward or backward.
 
         Args:
-            initial: One state `[(space...,) channel]` or several `[batch, (space...,) channel]`, in the units of the data. FNO and U-Net also
-                accept other grids than that of the training data.
+            initial: One state `[(space...,) channel]` or several `[batch, (space...,) channel]`, in the units of the data. FNO also
+                accepts other grids than that of the training data.
             times: Times to predict at, in any order, before or after the start: one number, `[time]` or `[batch, time]`.
             start: Time of the initial states: one number or `[batch]`. Default: the first time of the training data.
             solver: `"euler"`, `"heun"`, `"rk4"`, `"dopri5"` or `"tsit5"`. Default: the solver of the recipe. Without `steps` and `nfe`, `"heun"`,

@@ -167,7 +167,7 @@ impl Model {
                 ),
                 hint: match free {
                     true => "give data with the axes and channels of the training data; the numbers of points may differ".into(),
-                    false => "give data on the grid and with the channels of the training data; only `operator.kind = \"fno\"` and `\"unet\"` take another grid".into(),
+                    false => "give data on the grid and with the channels of the training data; only `operator.kind = \"fno\"` takes another grid".into(),
                 },
             });
         }

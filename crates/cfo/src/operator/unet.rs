@@ -199,10 +199,6 @@ impl Operator for Unet {
         self.time.is_on()
     }
 
-    fn takes_any_grid(&self) -> bool {
-        true
-    }
-
     fn config(&self) -> Option<OperatorConfig> {
         Some(OperatorConfig::Unet(self.clone()))
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use cfo::data::FieldShape;
 use cfo::data::simulate::{Burgers, Equation, Lorenz};
-use cfo::numerics::Philox;
+use cfo::numerics::{Grid, Philox};
 use cfo::operator::{Context, Dit, Fno, Mlp, OperatorConfig, Setting, Unet};
 use cfo::training::TrainingStep;
 use cfo::{Device, Precision, Recipe, Trajectories};
@@ -34,6 +34,10 @@ const PRECISIONS: [(Precision, f64, f64); 3] = [
 /// exceeds the precision's own bound.
 const ROUNDINGS: f64 = 8.0;
 
+fn volume(sides: [usize; 3], channels: usize) -> FieldShape {
+    FieldShape { grid: Grid::new(&sides).unwrap(), channels }
+}
+
 fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
     let setting = |shape, periodic: &[bool]| Setting::new(shape, periodic, 2);
     let unet = |channels: Vec<usize>, groups: usize| {
@@ -56,6 +60,10 @@ fn networks() -> Vec<(&'static str, OperatorConfig, Setting)> {
         ("unet2d", unet(vec![16, 32], 8), setting(FieldShape::plane(32, 32, 2), &[false, false])),
         ("dit, odd", dit(2, 8, 2), setting(FieldShape::plane(4, 6, 2), &[false, false])),
         ("dit", dit(4, 64, 2), setting(FieldShape::plane(32, 32, 2), &[false, false])),
+        ("fno3d", fno(16, 3), setting(volume([8, 6, 12], 2), &[true; 3])),
+        ("unet3d, odd", unet(vec![4, 8], 2), setting(volume([5, 4, 7], 3), &[true, false, true])),
+        ("unet3d", unet(vec![16, 32], 8), setting(volume([16, 16, 16], 2), &[true; 3])),
+        ("dit3d", dit(4, 48, 2), setting(volume([8, 8, 16], 2), &[false; 3])),
     ]
 }
 
