@@ -356,11 +356,40 @@ fn fourier() -> Result<(Graph, Vec<Node>)> {
     Ok((graph, gradients))
 }
 
+/// The parts of networks on volumes, with their gradients: the values that a kernel with a stride reads along the depth as
+/// channels of planes, a Fourier multiplication along three axes, and patches with a depth.
+fn volumes() -> Result<(Graph, Vec<Node>)> {
+    let mut graph = Graph::new();
+    let g = &mut graph;
+    let [batch, depth, height, width, c] = [2, 6, 4, 8, 8];
+    let x = g.input("x", [batch, depth * height, width, c])?;
+    let stack = g.reshape(x, [batch, depth, height * width, c])?;
+    let padded = g.pad(stack, PadMode::Circular, [1, 0], [1, 0])?;
+    let steps = g.reshape(padded, [batch, depth / 2 + 1, 2, height * width, c])?;
+    let mut taps = Vec::new();
+    for tap in 0..4 {
+        let tap = g.var(steps).slice(1, tap / 2, depth / 2).slice(2, tap % 2, 1);
+        taps.push(tap.reshape([batch, depth / 2, height * width, c]).node()?);
+    }
+    let read = g.concat(&taps, 3)?;
+    let planes = g.reshape(read, [batch * depth / 2, height, width, 4 * c])?;
+    let w = g.parameter("w", [c, 4, 4, 4 * c], Initial::ONES)?;
+    let halved = g.conv(planes, w, [2, 2], PadMode::Circular, [1, 1])?;
+    let halved = g.reshape(halved, [batch, depth / 2, height / 2, width / 2, c])?;
+    let weight = g.parameter("spectral", [2 * 2 * 2, c, 2 * c], Initial::ONES)?;
+    let spectral = g.spectral(halved, weight, &[1, 1, 2])?;
+    let tokens = g.var(spectral).reshape([batch, 1, 3, 4, 2 * c]).permute(&[0, 1, 3, 2, 4]);
+    let loss = tokens.reshape([batch, 4, 6 * c]).square().sum_all().node()?;
+    let gradients = g.gradients(loss, &[x, w, weight])?;
+    Ok((graph, [loss].into_iter().chain(gradients).collect()))
+}
+
 fn graphs() -> Vec<(Graph, Vec<Node>)> {
-    let mut graphs = vec![layouts(), merged(), gated(), long(), whole_trajectories(3), whole_trajectories(5)]
-        .into_iter()
-        .map(|graph| graph.expect("a valid graph"))
-        .collect::<Vec<_>>();
+    let mut graphs =
+        vec![volumes(), layouts(), merged(), gated(), long(), whole_trajectories(3), whole_trajectories(5)]
+            .into_iter()
+            .map(|graph| graph.expect("a valid graph"))
+            .collect::<Vec<_>>();
     graphs.extend([PadMode::Zero, PadMode::Circular].map(|mode| lines(mode, 32).expect("a valid graph")));
     graphs.extend([[2, 8, 32], [300, 16, 6], [3, 64, 96]].map(|size| layers(size).expect("a valid graph")));
     graphs.extend([[4, 32, 64], [3, 72, 64]].map(|size| kept(size).expect("a valid graph")));
