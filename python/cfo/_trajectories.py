@@ -94,14 +94,14 @@ class Trajectories:
             is subtracted first.
         lengths: Number of snapshots of each trajectory, if arrays are padded: `[trajectory]`.
         parameters: PDE parameters of each trajectory: `[trajectory, parameter]`, or a dict of names and columns.
-        controls: Known functions of time, such as a measured forcing: `[trajectory, control time, control]`, or a list of arrays
-            `[control time, control]`. They must cover the times of the snapshots.
-        control_times: Times of the controls, increasing: `[control time]` shared by all, `[trajectory, control time]`, or a list of arrays.
         split: Use of each trajectory: `[trajectory]` of 0, 1, 2 or of `"train"`, `"validation"`, `"test"`. Default: the first 80 % for training,
             then 10 % each for validation and test, unless a recipe sets `data.split`.
         channel_names: Name of each channel.
         channel_units: Unit of each channel.
         parameter_names: Name of each parameter, if `parameters` is an array.
+        controls: Known functions of time, such as a measured forcing: `[trajectory, control time, control]`, or a list of arrays
+            `[control time, control]`. They must cover the times of the snapshots.
+        control_times: Times of the controls, increasing: `[control time]` shared by all, `[trajectory, control time]`, or a list of arrays.
         control_names: Name of each control.
         statics: Fields that do not change, such as a conductivity or a mask: `[trajectory or 1, (space...,) static]`. One row is for all.
         static_names: Name of each static field.

@@ -153,7 +153,8 @@ def test_controls_are_inputs(tmp_path):
     assert np.allclose(found, (np.sin(times) - np.cos(times) + np.exp(-times)) / 2, atol=0.1)
     assert np.allclose(model.velocity([0.0], 1.0, controls=(clock, np.ones((50, 1)))), 1.0, atol=0.3)
     both = model.predict([[0.0], [0.0]], [1.0], start=0.0, controls=(clock, np.stack([np.sin(clock), 0 * clock])[..., None]))
-    assert np.allclose(both[0, 0], found[0], atol=1e-5) and abs(both[1, 0, 0]) < 0.1
+    # Both requests have steps of their own, whose errors have a relative tolerance of 1e-4.
+    assert np.allclose(both[0, 0], found[0], rtol=1e-3) and abs(both[1, 0, 0]) < 0.1
     for bad in (None, 1.0, (clock,), (clock[:9], np.zeros((9, 1))), (clock, np.zeros((50, 2))), (clock[::-1], np.zeros((50, 1)))):
         with pytest.raises(ValueError):
             model.predict([0.0], [3.0], start=0.0, controls=bad)

@@ -236,7 +236,7 @@ def test_native_requests_that_contradict_themselves_are_refused(model):
     """Two starts and one state: the Python half never asks so."""
     plain = {"solver": "rk4", "steps": None, "nfe": None, "rtol": None, "atol": None}
     with pytest.raises(cfo.CfoError, match="`states` for 1 trajectories and `start` for 2"):
-        model._native.predict(np.zeros(3, "f4"), [3], [0.0, 0.0], np.ones(2), [[], []], plain)
+        model._native.predict(np.zeros(3, "f4"), [3], [0.0, 0.0], np.ones(2), [([], None, None)] * 2, plain)
 
 
 @pytest.mark.parametrize("alone", [False, True])

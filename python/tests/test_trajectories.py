@@ -219,7 +219,7 @@ def test_the_suggested_recipe_is_that_of_the_command(tmp_path, run, lorenz):
         np.zeros((2, 3, 0)),
         np.zeros((0, 3, 1)),
         np.zeros((2, 0, 1)),
-        np.zeros((2, 3, 1, 1, 1, 1)),
+        np.zeros((2, 3, 1, 1, 1, 1, 1)),
         np.zeros((2, 3, 1), dtype=complex),
         np.zeros((2, 3, 1), dtype=bool),
         np.zeros((2, 3, 1), dtype=object),
