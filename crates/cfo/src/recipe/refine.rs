@@ -11,8 +11,8 @@ use crate::objective::ObjectiveConfig;
 
 /// Refined paths. Where snapshots are far apart, a spline has wrong velocities. With `rounds` above 0, training fills wide intervals
 /// between snapshots several times with states that the network itself computes from the snapshots at both ends. The spline then passes
-/// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver. All rounds together take at most
-/// about half of the wall time: each fills as many segments of trajectories as that allows, and training uses these until the next round.
+/// through snapshots and filled states. Snapshots stay as they are, and no gradient goes through a solver. The cost of all
+/// rounds is a share of that of the training steps: each fills as many segments as that allows, and training uses these until the next one.
 /// Samples in an interval weigh less the more states it has. As long as the spline is more accurate than the network, nothing is filled.
 /// `path.trust` holds until gaps are filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
